@@ -1,0 +1,1 @@
+"""Landmark tables of past searches, from which allocation policies are trained."""
