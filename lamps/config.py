@@ -19,7 +19,11 @@ from lamps.errors import ConfigError, did_you_mean
 def cache_dir() -> Path:
     """Folder for converted models, tokens and features: ``LAMPS_CACHE`` or ``~/.cache/lamps``."""
     root = os.environ.get("LAMPS_CACHE")
-    path = Path(root) if root else Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "lamps"
+    path = (
+        Path(root)
+        if root
+        else Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "lamps"
+    )
     path.mkdir(parents=True, exist_ok=True)
     return path
 
@@ -30,8 +34,10 @@ class Settings:
 
     Args:
         store: SQLAlchemy URL of the database (``LAMPS_STORE``).
-        artifacts: fsspec URL of the folder for checkpoints; empty means ``lamps-artifacts`` beside a SQLite store.
-        plugin_path: Folders with loose plugins, separated by ``os.pathsep`` (``LAMPS_PLUGIN_PATH``).
+        artifacts: fsspec URL of the folder for checkpoints; empty means ``lamps-artifacts`` beside
+            a SQLite store.
+        plugin_path: Folders with loose plugins, separated by ``os.pathsep``
+            (``LAMPS_PLUGIN_PATH``).
         workers: Landmarks that run at once; 0 means one per core.
     """
 

@@ -18,8 +18,8 @@ LampsError
 ```
 
 `Transient` is a mix-in: an error that carries it may be retried as it is. Nothing else is retried.
-Messages say what came, what was expected and what to do next. All exceptions survive pickling with their fields,
-because they cross process borders inside Ray.
+Messages say what came, what was expected and what to do next. All exceptions survive pickling with
+their fields, because they cross process borders inside Ray.
 """
 
 from __future__ import annotations

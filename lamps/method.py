@@ -1,7 +1,8 @@
 """The plugin contract: what a method, a problem and a family owe each other and the scheduler.
 
-A *family* fixes inputs, outputs, objectives, fidelity unit, splits and baselines. A *problem* is one instance of it.
-A *method* solves problems of its family step by step. The scheduler, the store and the policies see nothing else.
+A *family* fixes inputs, outputs, objectives, fidelity unit, splits and baselines. A *problem* is
+one instance of it. A *method* solves problems of its family step by step. The scheduler, the store
+and the policies see nothing else.
 
 Three promises make landmarks work:
 
@@ -9,9 +10,9 @@ Three promises make landmarks work:
 2. **Resumable.** ``state_dict`` after any ``partial_fit`` is enough to go on in another process.
 3. **Path-free.** The numbers at a fidelity do not depend on how many stops there were before it.
 
-For the third, ``partial_fit`` receives at every call a generator in the *same* start state (the trial's stream). Draw
-everything that concerns the whole run (such as the order of the examples) first; for what concerns one step only, take
-`substream` with the position of the step.
+For the third, ``partial_fit`` receives at every call a generator in the *same* start state (the
+trial's stream). Draw everything that concerns the whole run (such as the order of the examples)
+first; for what concerns one step only, take `substream` with the position of the step.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Self, TypeVar
+from typing import Any, ClassVar, Generic, Self, TypeVar, get_args
 
 import numpy as np
 from numpy.random import Generator
@@ -29,12 +30,13 @@ from numpy.random import Generator
 from lamps import space
 from lamps.config import cache_dir
 from lamps.errors import ConfigError, ProblemError
+from lamps.tables import LandmarkTable
 from lamps.types import Candidate, Evaluation, Json, Objective, Resources, Split
 
 __all__ = [
     "CONTRACT_VERSION",
-    "Family",
     "MEASURED_BY_WORKER",
+    "Family",
     "Method",
     "MethodSpec",
     "ModelCatalogue",
@@ -48,11 +50,15 @@ __all__ = [
 ]
 
 CONTRACT_VERSION = 1
-"""Raised when a change here breaks plugins; a family that states another number is refused as outdated."""
+"""Raised when a change here breaks plugins.
+
+A family that states another number is refused as outdated.
+"""
 
 MEASURED_BY_WORKER = ("train_s", "peak_bytes")
 """Objectives that the worker adds to every evaluation: cumulated seconds of ``partial_fit`` over all landmarks of the
-trial, and the largest resident memory. A problem may list them; ``Method.evaluate`` leaves them out."""
+trial, and the largest resident memory. A problem may list them; ``Method.evaluate`` leaves them
+out."""
 
 State = dict[str, Any]
 """What a checkpoint holds: arrays (NumPy or torch) and JSON scalars, lists and dicts, by name."""
@@ -73,7 +79,8 @@ class Tags:
     """What is true of a method; the conformance suite chooses its checks by them.
 
     Args:
-        deterministic: Same params, problem and seed give the same objectives bit for bit (timings aside).
+        deterministic: Same params, problem and seed give the same objectives bit for bit (timings
+            aside).
         data_free: Never reads training examples.
         needs_gpu: Refuses to run without a CUDA device.
         resumable: Can go on from its own ``state_dict``.
@@ -101,7 +108,8 @@ class MethodSpec:
         version: Raised when its numbers change; stored with every run.
         paper: Its source; None for a plain baseline.
         tags: See `Tags`.
-        expected_failures: Conformance checks it knowingly fails, each with the reason. One that passes is an error.
+        expected_failures: Conformance checks it knowingly fails, each with the reason. One that
+            passes is an error.
         resources: What one landmark occupies.
     """
 
@@ -117,7 +125,8 @@ class MethodSpec:
 class Problem(ABC):
     """One concrete instance of a family: data, splits, objectives, fidelities.
 
-    Picklable; travels once per node. The test split is opened by the scheduler alone, after the search.
+    Picklable; travels once per node. The test split is opened by the scheduler alone, after the
+    search.
     """
 
     family: ClassVar[str]
@@ -144,7 +153,10 @@ class Problem(ABC):
 
     @abstractmethod
     def reference(self) -> dict[str, Json]:
-        """JSON from which `Family.reopen` makes an equal problem, on a machine that has the same files."""
+        """JSON from which `Family.reopen` makes an equal problem.
+
+        On a machine that has the same files.
+        """
 
     @abstractmethod
     def fingerprint(self) -> str:
@@ -152,14 +164,30 @@ class Problem(ABC):
 
     @abstractmethod
     def card(self) -> dict[str, Json]:
-        """Meta-features and provenance: sizes, classes, language, licence, what was dropped and why."""
+        """Meta-features and provenance.
+
+        Sizes, classes, language, licence, what was dropped and why.
+        """
 
     def floor(self, split: Split = "val") -> dict[str, float]:
-        """Objectives of the best answer that ignores the input (such as the majority class); empty if there is none."""
+        """Objectives of the best answer that ignores the input (such as the majority class).
+
+        Empty if there is none.
+        """
         return {}
 
+    def landmark_table(self) -> LandmarkTable | None:
+        """The recorded curves of the pool.
+
+        For problems that are one; the backend ``replay`` needs it.
+        """
+        return None
+
     def size_hint(self, candidate: Candidate) -> float:
-        """Expected size of a candidate before anything ran, in any unit that orders candidates; NaN if unknown."""
+        """Expected size of a candidate before anything ran.
+
+        In any unit that orders candidates; NaN if unknown.
+        """
         return float("nan")
 
     def objective(self, name: str) -> Objective:
@@ -182,12 +210,20 @@ ParamsT = TypeVar("ParamsT")
 class Method(ABC, Generic[ProblemT, ParamsT]):
     """One way to solve the problems of a family, at any fidelity.
 
-    A subclass sets ``spec`` and ``Params`` (a frozen dataclass of `lamps.space` fields) and implements five calls. The
-    constructor only stores; what is learned ends in an underscore.
+    A subclass sets ``spec``, names its ``Params`` (a frozen dataclass of `lamps.space` fields) as
+    the last type argument, ``class ModelSoup(Method[MergeProblem, Params])``, and implements six
+    calls. The constructor only stores; what is learned ends in an underscore.
     """
 
     spec: ClassVar[MethodSpec]
     Params: ClassVar[type]
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        for base in getattr(cls, "__orig_bases__", ()):
+            for argument in get_args(base)[-1:]:
+                if isinstance(argument, type) and dataclasses.is_dataclass(argument):
+                    cls.Params = argument
 
     def __init__(self, params: ParamsT) -> None:
         self.params = params
@@ -203,7 +239,10 @@ class Method(ABC, Generic[ProblemT, ParamsT]):
 
     @classmethod
     def from_params(cls, values: Mapping[str, Any]) -> Self:
-        """An untouched method from JSON params; unknown names and values out of range are refused."""
+        """An untouched method from JSON params.
+
+        Unknown names and values out of range are refused.
+        """
         return cls(space.build(cls.Params, values, where=f"method {cls.name()!r}"))
 
     @abstractmethod
@@ -220,8 +259,8 @@ class Method(ABC, Generic[ProblemT, ParamsT]):
     def evaluate(self, problem: ProblemT, split: Split = "val") -> Evaluation:
         """Measure, never learn: every objective of the problem, in its unit, by the family's common code.
 
-        On ``split="test"`` the names start with ``test_`` instead of ``val_``, and signals hold the ends of their
-        intervals as ``NAME_low`` and ``NAME_high``.
+        On ``split="test"`` the names start with ``test_`` instead of ``val_``, and signals hold
+        the ends of their intervals as ``NAME_low`` and ``NAME_high``.
         """
 
     @abstractmethod
@@ -240,7 +279,7 @@ class Method(ABC, Generic[ProblemT, ParamsT]):
         """All fidelities of the problem in turn."""
         state = rng.bit_generator.state
         for fidelity in problem.fidelities:
-            fresh = np.random.Generator(type(rng.bit_generator)())  # type: ignore[call-arg]
+            fresh = np.random.Generator(type(rng.bit_generator)())
             fresh.bit_generator.state = state
             self.partial_fit(problem, fidelity, rng=fresh)
         return self
@@ -302,7 +341,8 @@ class ModelInfo:
         source: Package, folder or hub id it comes from.
         sha256: Hash of the weights; empty while it has not been added.
         n_layers: Depth, where it has one.
-        state: ``ready``, ``installable`` (package not installed), ``convertible`` (installed, added on first use).
+        state: ``ready``, ``installable`` (package not installed), ``convertible`` (installed,
+            added on first use).
     """
 
     name: str
@@ -357,7 +397,21 @@ class Family(ABC):
 
     @abstractmethod
     def toy_problem(self, *, seed: int = 0) -> Problem:
-        """A tiny real instance that runs in seconds without any download: the conformance suite uses it."""
+        """A tiny real instance that runs in seconds without any download.
+
+        The conformance suite uses it.
+        """
+
+    def opens(self, data: Path) -> bool:
+        """Whether a data file that a user names without a family is for this one."""
+        return False
+
+    def describe_export(self, directory: Path, card: Mapping[str, Json]) -> None:
+        """Add a README for people to an exported member.
+
+        ``card`` is the content of ``lamps.json``.
+        """
+        return
 
     def models(self) -> ModelCatalogue | None:
         """The catalogue of pretrained models, where the family has one."""
@@ -373,6 +427,7 @@ class Family(ABC):
         methods: Mapping[str, type[Method[Any, Any]]],
         models: Sequence[str],
         *,
+        given: Mapping[str, Mapping[str, Any]],
         per_method: int,
         seed: int,
     ) -> list[Candidate]:
@@ -384,6 +439,7 @@ class Family(ABC):
         pool: dict[str, Candidate] = {}
         for name, method in methods.items():
             for fixed in self._model_choices(method, models):
+                fixed |= given.get(name, {})
                 for params in _sampled(method.Params, fixed, per_method, seed):
                     candidate = Candidate(self.name, name, params)
                     pool.setdefault(candidate.key, candidate)
@@ -393,14 +449,18 @@ class Family(ABC):
         self, method: type[Method[Any, Any]], models: Sequence[str]
     ) -> Iterator[dict[str, Json]]:
         wanted = {
-            name: hp for name, hp in space.hyperparameters(method.Params).items() if hp.kind == "model"
+            name: hp
+            for name, hp in space.hyperparameters(method.Params).items()
+            if hp.kind == "model"
         }
         if not wanted:
             yield {}
             return
         catalogue = self.models()
         if catalogue is None:
-            raise ConfigError(f"family {self.name!r} has no models, but {method.name()!r} asks for one")
+            raise ConfigError(
+                f"family {self.name!r} has no models, but {method.name()!r} asks for one"
+            )
         (field, hp), *more = wanted.items()
         if more:
             raise ConfigError(f"method {method.name()!r} asks for more than one model")
@@ -424,7 +484,7 @@ def _sampled(
 ) -> Iterator[dict[str, Json]]:
     defaults = space.as_json(params()) | dict(given)
     yield defaults
-    searched = space.distributions(params)
+    searched = {k: d for k, d in space.distributions(params).items() if k not in given}
     if count <= 1 or not searched:
         return
     import warnings
@@ -434,9 +494,12 @@ def _sampled(
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-        sampler = optuna.samplers.QMCSampler(seed=seed, scramble=True, warn_independent_sampling=False)
+        sampler = optuna.samplers.QMCSampler(
+            seed=seed, scramble=True, warn_independent_sampling=False
+        )
         study = optuna.create_study(sampler=sampler)
-        # The first QMC trial has no search space yet and is sampled independently; it only fixes the space.
+        # The first QMC trial has no search space yet and is sampled independently; it only fixes
+        # the space.
         study.add_trial(
             optuna.create_trial(
                 params={k: defaults[k] for k in searched}, distributions=searched, value=0.0

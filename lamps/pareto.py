@@ -2,14 +2,16 @@
 
 Conventions of the whole project:
 
-- Values come as ``[n, m] float64`` with one direction per objective; `to_minimization` flips maximised ones, and
-  nothing else in lamps ever flips a sign.
-- A row with NaN or +-inf in any objective is never on a front, has rank -1, and adds nothing to a hypervolume.
+- Values come as ``[n, m] float64`` with one direction per objective; `to_minimization` flips
+  maximised ones, and nothing else in lamps ever flips a sign.
+- A row with NaN or +-inf in any objective is never on a front, has rank -1, and adds nothing to a
+  hypervolume.
 - Duplicates of a front point are all on the front; they add their volume once.
 - No rows: an empty front of volume 0.
 - A point that does not strictly dominate the reference point adds volume 0.
-- The reference point is the worst finite value plus 10 % of the range *after* flipping, so it always moves outward,
-  for negative values too. With a range of zero it moves by 10 % of the magnitude (1 for zero).
+- The reference point is the worst finite value plus 10 % of the range *after* flipping, so it
+  always moves outward, for negative values too. With a range of zero it moves by 10 % of the
+  magnitude (1 for zero).
 """
 
 from __future__ import annotations
@@ -42,7 +44,9 @@ def as_values(values: ArrayLike, n_objectives: int | None = None) -> Floats:
     if array.ndim != 2:
         raise ProblemError(f"objective values have shape {array.shape}, expected [n, m]")
     if n_objectives is not None and array.shape[1] != n_objectives:
-        raise ProblemError(f"objective values have {array.shape[1]} columns, expected {n_objectives}")
+        raise ProblemError(
+            f"objective values have {array.shape[1]} columns, expected {n_objectives}"
+        )
     if array.shape[1] > MAX_OBJECTIVES:
         raise ProblemError(f"{array.shape[1]} objectives, at most {MAX_OBJECTIVES} are supported")
     return array
@@ -60,13 +64,13 @@ def to_minimization(values: ArrayLike, directions: Sequence[Direction]) -> Float
     """
     array = as_values(values, len(directions))
     sign = np.array([-1.0 if d == "maximize" else 1.0 for d in directions])
-    return array * sign
+    flipped: Floats = array * sign
+    return flipped
 
 
 def finite_rows(values: ArrayLike) -> NDArray[np.bool_]:
     """Which rows consist of finite numbers only. Shape: [n] bool."""
-    mask: NDArray[np.bool_] = np.isfinite(as_values(values)).all(axis=1)
-    return mask
+    return np.asarray(np.isfinite(as_values(values)).all(axis=1), dtype=np.bool_)
 
 
 def is_nondominated(values: ArrayLike) -> NDArray[np.bool_]:
@@ -136,7 +140,8 @@ def reference_point(values: ArrayLike, *, margin: float = 0.1) -> Floats:
     span = np.minimum(span, np.finfo(np.float64).max)
     with np.errstate(over="ignore"):
         bound = high + margin * span
-    # A step smaller than the spacing of floats, or one beyond the largest float, must still move outward.
+    # A step smaller than the spacing of floats, or one beyond the largest float, must still move
+    # outward.
     bound = np.minimum(bound, np.finfo(np.float64).max)
     result: Floats = np.maximum(bound, np.nextafter(high, np.inf))
     return result
@@ -172,7 +177,10 @@ def hypervolume(values: ArrayLike, reference: ArrayLike) -> float:
 
 
 def normalized(values: ArrayLike, low: ArrayLike, high: ArrayLike) -> Floats:
-    """Values mapped so that ``low`` is 0 and ``high`` is 1 per objective; a range of zero maps to 0."""
+    """Values mapped so that ``low`` is 0 and ``high`` is 1 per objective.
+
+    A range of zero maps to 0.
+    """
     array = as_values(values)
     lo, hi = np.asarray(low, dtype=np.float64), np.asarray(high, dtype=np.float64)
     span = np.where(hi > lo, hi - lo, 1.0)
@@ -180,11 +188,26 @@ def normalized(values: ArrayLike, low: ArrayLike, high: ArrayLike) -> Floats:
     return result
 
 
+def extreme_rows(values: ArrayLike) -> NDArray[np.int64]:
+    """Rows that hold the least or the greatest finite value of an objective, one per objective and end.
+
+    They bound the reference point, so a pool reduced to its front and these keeps it.
+    """
+    array = as_values(values)
+    rows = np.flatnonzero(finite_rows(array))
+    if not len(rows):
+        return rows
+    ends = np.concatenate([array[rows].argmin(axis=0), array[rows].argmax(axis=0)])
+    extreme: NDArray[np.int64] = np.unique(rows[ends])
+    return extreme
+
+
 def crowding_distance(values: ArrayLike) -> Floats:
     """NSGA-II crowding distance of each row within its own rank; inf at the ends, 0 for rows that are not finite.
 
     Source:
-        Deb et al. 2002, A fast and elitist multiobjective genetic algorithm: NSGA-II, section III-B.
+        Deb et al. 2002, A fast and elitist multiobjective genetic algorithm: NSGA-II, section
+        III-B.
     """
     array = as_values(values)
     rank = ranks(array)

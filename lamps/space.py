@@ -32,8 +32,8 @@ class Hyperparameter:
     """Range and meaning of one field of a ``Params`` dataclass.
 
     Args:
-        kind: ``real``, ``integer``, ``choice``, ``model`` (filled from the pool of models of a run),
-            ``fixed`` (never searched, settable by the user).
+        kind: ``real``, ``integer``, ``choice``, ``model`` (filled from the pool of models of a
+            run), ``fixed`` (never searched, settable by the user).
         low: Smallest value, for numbers.
         high: Largest value, for numbers.
         log: Whether the range is searched on a log scale.
@@ -59,10 +59,12 @@ class Hyperparameter:
         )
 
         if self.kind == "real":
-            assert self.low is not None and self.high is not None
+            assert self.low is not None
+            assert self.high is not None
             return FloatDistribution(self.low, self.high, log=self.log)
         if self.kind == "integer":
-            assert self.low is not None and self.high is not None
+            assert self.low is not None
+            assert self.high is not None
             return IntDistribution(int(self.low), int(self.high), log=self.log)
         if self.kind == "choice":
             return CategoricalDistribution(self.choices)  # type: ignore[arg-type]
@@ -77,7 +79,8 @@ class Hyperparameter:
                 return "expected a number"
             if self.kind == "integer" and int(value) != value:
                 return "expected an integer"
-            assert self.low is not None and self.high is not None
+            assert self.low is not None
+            assert self.high is not None
             if not (math.isfinite(value) and self.low <= value <= self.high):
                 return f"expected a value in [{self.low}, {self.high}]"
         if self.kind == "model" and not isinstance(value, str):
@@ -116,9 +119,7 @@ def fixed(default: Json, *, doc: str) -> Any:
 
 def hyperparameters(params: type) -> dict[str, Hyperparameter]:
     """The hyperparameters of a ``Params`` dataclass by field name."""
-    return {
-        f.name: f.metadata[_KEY] for f in dataclasses.fields(params) if _KEY in f.metadata
-    }
+    return {f.name: f.metadata[_KEY] for f in dataclasses.fields(params) if _KEY in f.metadata}
 
 
 def distributions(params: type) -> dict[str, BaseDistribution]:

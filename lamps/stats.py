@@ -22,8 +22,8 @@ def bootstrap_interval(
 ) -> tuple[float, float]:
     """Percentile bootstrap interval of a statistic of per-item values.
 
-    Percentiles rather than BCa, because BCa is undefined where all items are equal (a classifier without errors), and
-    that case is ordinary here: the interval is then the value itself.
+    Percentiles rather than BCa, because BCa is undefined where all items are equal (a classifier
+    without errors), and that case is ordinary here: the interval is then the value itself.
 
     Shape:
         samples: [n] numbers; n >= 1.
@@ -60,9 +60,16 @@ def paired_pvalue(a: ArrayLike, b: ArrayLike) -> float:
 
 
 def index_bootstrap(
-    n: int, statistic: Callable[[NDArray[np.int64]], float], *, n_resamples: int = 500, seed: int = 0
+    n: int,
+    statistic: Callable[[NDArray[np.int64]], float],
+    *,
+    n_resamples: int = 500,
+    seed: int = 0,
 ) -> tuple[float, float]:
-    """Percentile interval (95 %) of a statistic that is a function of row indices, such as macro F1."""
+    """Percentile interval (95 %) of a statistic that is a function of row indices.
+
+    Such as macro F1.
+    """
     rng = np.random.default_rng(seed)
     draws = [statistic(rng.integers(0, n, n)) for _ in range(n_resamples)]
     low, high = np.percentile(draws, [2.5, 97.5])

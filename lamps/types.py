@@ -44,6 +44,7 @@ class Objective:
         unit: What one means: ``"1"`` for a share, ``"ms"``, ``"bytes"``, ``"s"``.
         direction: Whether less or more is better.
         doc: One sentence for help pages.
+        noisy: Whether measuring again gives another value (times, memory).
 
     Example:
         >>> Objective("latency_ms", "ms").direction
@@ -54,10 +55,13 @@ class Objective:
     unit: str = "1"
     direction: Direction = "minimize"
     doc: str = ""
+    noisy: bool = False
 
     def __post_init__(self) -> None:
         if not self.name.isidentifier():
-            raise ConfigError(f"objective name {self.name!r} is not an identifier such as 'val_error'")
+            raise ConfigError(
+                f"objective name {self.name!r} is not an identifier such as 'val_error'"
+            )
         if self.direction not in ("minimize", "maximize"):
             raise ConfigError(
                 f"objective {self.name!r} has direction {self.direction!r}, "

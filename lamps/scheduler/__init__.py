@@ -1,0 +1,1 @@
+"""The scheduler: state machine with SQL truth, budget, clock, controller and backends."""

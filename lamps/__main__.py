@@ -1,0 +1,5 @@
+"""``python -m lamps`` is the command ``lamps``."""
+
+from lamps.cli.main import entry
+
+entry()

@@ -1,0 +1,73 @@
+"""The picture of a front: one panel per pair of objectives."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lamps.errors import ConfigError, MissingExtra
+from lamps.front import Front
+from lamps.types import Objective
+
+
+def plot_front(front: Front, everything: Front, path: str | Path, *, title: str = "") -> None:
+    """Draw a front into a PNG, SVG or PDF file.
+
+    Args:
+        front: The members that are drawn as the front.
+        everything: Its pool is drawn in grey behind, unfinished candidates included.
+        path: File to write; its suffix is the format.
+        title: Above the panels.
+
+    Raises:
+        ConfigError: The front is empty, has one objective, or the format is unknown.
+        MissingExtra: matplotlib is not installed.
+    """
+    if len(front.objectives) < 2:
+        raise ConfigError("a picture needs two objectives or more")
+    if not len(front):
+        raise ConfigError("the front is empty, there is nothing to draw")
+    try:
+        import matplotlib as mpl
+    except ImportError as error:
+        raise MissingExtra("drawing a front", "matplotlib", "plot") from error
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    first, *others = front.objectives
+    with mpl.rc_context({"font.size": 9, "svg.fonttype": "none"}):
+        figure = Figure(figsize=(5.4 * len(others), 4.2), layout="constrained")
+        FigureCanvasAgg(figure)
+        for number, other in enumerate(others):
+            _panel(figure.add_subplot(1, len(others), number + 1), front, everything, other, first)
+        figure.suptitle(title)
+        try:
+            figure.savefig(path, dpi=150)
+        except (ValueError, OSError) as error:
+            raise ConfigError(f"cannot draw into {path}: {error}") from error
+
+
+def _panel(axes: Any, front: Front, everything: Front, x: Objective, y: Objective) -> None:
+    pool = np.array([[m.values[x.name], m.values[y.name]] for m in everything.pool])
+    if len(pool):
+        axes.scatter(*pool.T, s=16, color="0.75", label="other candidates", zorder=1)
+    points = np.array([[m.values[x.name], m.values[y.name]] for m in front])
+    axes.scatter(*points.T, s=34, color="#c0392b", label="front", zorder=3)
+    for member, (px, py) in zip(front, points, strict=True):
+        axes.annotate(
+            f"#{member.index} {member.candidate.method}",
+            (px, py),
+            xytext=(4, 4),
+            textcoords="offset points",
+            fontsize=7,
+            parse_math=False,
+        )
+    positive = points[:, 0] > 0
+    if positive.all() and points[:, 0].max() > 20 * points[:, 0].min():
+        axes.set_xscale("log")
+    axes.set_xlabel(f"{x.name} [{x.unit}]")
+    axes.set_ylabel(f"{y.name} [{y.unit}]")
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize=7)

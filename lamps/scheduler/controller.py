@@ -1,0 +1,521 @@
+"""The loop of a search: observe, decide, commit the decision, run it, commit what came of it.
+
+All truth is in the store. The controller keeps arrays for the policy and what is in flight, both
+rebuilt from the store when a run is resumed, so it may be killed at any line.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lamps import artifacts, pareto
+from lamps.errors import ContractError, LampsError, StateError, StoreError
+from lamps.method import Problem
+from lamps.policy import STOP, WAIT, Observation, Policy
+from lamps.scheduler.backend import Backend
+from lamps.scheduler.budget import Spent
+from lamps.scheduler.worker import LandmarkResult, LandmarkTask
+from lamps.store import Decision, Run, Store, Trial
+from lamps.types import Budget, Evaluation, Resources
+
+Ending = Literal["finished", "exhausted", "interrupted"]
+MAX_ATTEMPTS = 3
+HEARTBEAT_S = 15.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """What a listener is told after every change.
+
+    Args:
+        event: ``start``, ``decide``, ``ok``, ``failed``, ``crashed``, ``test`` or ``end``.
+        trial: Index of the trial it concerns; -1 for the run.
+        landmark: Index of the landmark; -1 for the run.
+        evaluation: What was measured, if anything.
+        error: First line of what went wrong.
+        counts: Trials: ``complete``, ``paused``, ``waiting``, ``running``, ``failed``.
+        front_size: Finished trials on the front.
+        hypervolume: Volume of the finished front up to the run's current reference point.
+        budget_used: Largest used share of any bound.
+        spent: What the run has spent.
+    """
+
+    event: str
+    trial: int = -1
+    landmark: int = -1
+    evaluation: Evaluation | None = None
+    error: str = ""
+    counts: Mapping[str, int] = field(default_factory=dict)
+    front_size: int = 0
+    hypervolume: float = 0.0
+    budget_used: float = 0.0
+    spent: Spent = field(default_factory=Spent)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """How a call of `Controller.execute` ended."""
+
+    ending: Ending
+    reason: str
+    n_failed: int
+    n_complete: int
+
+
+Listener = Callable[[Progress], None]
+
+
+class Controller:
+    """Drives one run to its end, its budget, or an interruption.
+
+    Args:
+        store: The open store.
+        run: The run, created or interrupted.
+        problem: Its problem.
+        policy: Its policy.
+        backend: Where landmarks run; closed by the caller.
+        resources: What each trial occupies, in pool order.
+        baselines: Trials that are run to the end before the policy is asked: a front without its
+            baseline is not believed.
+        plugin_path: Folders with loose plugins, for workers.
+        listener: Called in this thread after every change.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        run: Run,
+        problem: Problem,
+        policy: Policy,
+        backend: Backend,
+        *,
+        resources: Sequence[Resources],
+        baselines: Sequence[int] = (),
+        plugin_path: str = "",
+        listener: Listener | None = None,
+    ) -> None:
+        self.store, self.run, self.problem = store, run, problem
+        self.policy, self.backend = policy, backend
+        self.resources, self.plugin_path = resources, plugin_path
+        self.baselines = list(baselines)
+        self.listener = listener
+        self.budget: Budget = run.budget
+        self.trials: list[Trial] = store.trials(run.id)
+        self.fidelities = run.fidelities
+        names = [o.name for o in run.objectives]
+        self._columns = [names.index(n) for n in run.front_objectives]
+        self._directions = [run.objectives[c].direction for c in self._columns]
+        self._checkpoints: dict[int, tuple[str, str]] = {}
+        self._flight: dict[int, Decision] = {}
+        self._backlog: deque[Decision] = deque()
+        self._stopping = ""
+        self.spent = Spent(run.spent_wall_s, run.cost_device_s, run.n_decisions)
+        self.observation = self._rebuild()
+
+    # -- state ---------------------------------------------------------------------------------
+
+    def _rebuild(self) -> Observation:
+        """The observation as the store has it."""
+        obs = Observation.empty(
+            len(self.trials),
+            np.array(self.fidelities),
+            len(self._columns),
+            np.array([t.size_hint for t in self.trials]),
+        )
+        obs.n_workers, obs.seq = self.run.workers, self.run.n_decisions
+        for trial in self.trials:
+            for landmark in trial.evaluations:
+                if landmark.cost is not None:
+                    obs.cost_s[trial.index, landmark.landmark] = landmark.cost.wall_s
+                if landmark.state == "ok":
+                    obs.values[trial.index, landmark.landmark] = self._vector(landmark.values)
+            obs.landmark[trial.index] = trial.landmark
+            obs.failed[trial.index] = trial.state in ("failed", "crashed", "stopped", "cancelled")
+            if trial.checkpoint is not None:
+                at = trial.checkpoint
+                self._checkpoints[trial.index] = (at.uri, at.sha256)
+            self.spent.trials += trial.state != "waiting"
+        return obs
+
+    def _vector(self, values: Mapping[str, float]) -> NDArray[np.float64]:
+        row = np.array([[values[n] for n in self.run.front_objectives]])
+        vector: NDArray[np.float64] = pareto.to_minimization(row, self._directions)[0]
+        return vector
+
+    def _mask(self) -> NDArray[np.bool_]:
+        mask = self.observation.mask
+        if not self.spent.may_start_trial(self.budget):
+            mask &= self.observation.landmark >= 0
+        return mask
+
+    # -- the loop ------------------------------------------------------------------------------
+
+    def stop(self, reason: str) -> None:
+        """Ask the loop to end gently.
+
+        No new landmark; what is in flight may finish. Safe in a signal handler.
+        """
+        self._stopping = self._stopping or reason
+
+    def execute(self) -> Outcome:
+        """Search until the policy stops, the budget is used up, or `stop` is called.
+
+        Raises:
+            StateError: Another controller holds the run, or it is over.
+            StoreError: The database or the artifact root refused to work; the run is left
+                interrupted.
+        """
+        with _Claim(self.store, self.run.id):
+            self.store.set_run_state(self.run.id, "running")
+            ending: Ending = "interrupted"
+            reason = "the controller was stopped"
+            try:
+                self._start()
+                ending, reason = self._loop()
+                if ending != "interrupted":
+                    self._test_front()
+            except KeyboardInterrupt:
+                reason = "interrupted by the user"
+            except LampsError as error:
+                reason = str(error)
+                raise
+            finally:
+                self._abandon()
+                self._account()
+                self._store_reference_point()
+                self.store.set_run_state(self.run.id, ending, reason)
+                self._tell("end")
+        return Outcome(
+            ending=ending,
+            reason=reason,
+            n_failed=int(self.observation.failed.sum()),
+            n_complete=int(self.observation.complete.sum()),
+        )
+
+    def _start(self) -> None:
+        self._started = self.backend.clock.now()
+        self._accounted = 0.0
+        todo = [i for i, done in enumerate(self.observation.complete) if not done]
+        self.backend.start(self.problem, [self.resources[i] for i in todo])
+        self._backlog.extend(self.store.requeue(self.run.id))
+        for decision in self._backlog:
+            self.observation.in_flight[decision.trial_index] = True
+        self._tell("start")
+
+    def _loop(self) -> tuple[Ending, str]:
+        while True:
+            ended = self._fill()
+            if not self._flight:
+                if self._stopping:
+                    return "interrupted", self._stopping
+                if ended:
+                    return ended
+            for result in self.backend.wait(1.0):
+                self._receive(result)
+            self._account()
+
+    def _fill(self) -> tuple[Ending, str] | None:
+        """Submit until workers, budget or ideas run out; how the run ends if no more will come."""
+        while self.backend.free > 0:
+            if self._stopping:
+                return None
+            if self._backlog:
+                self._submit(self._backlog.popleft())
+                continue
+            if used_up := self.spent.exhausted(self.budget):
+                return "exhausted", used_up
+            choice, note = self._choose()
+            if choice == WAIT:
+                return None
+            if choice == STOP:
+                return self._stopped()
+            self._decide(choice, note)
+        return None
+
+    def _stopped(self) -> tuple[Ending, str]:
+        """How the run ends when the policy wants nothing more."""
+        if not self.spent.may_start_trial(self.budget):
+            return "exhausted", f"budget used up: {self.budget.trials} trials"
+        if not self._flight:
+            self.store.stop_trials(self.run.id)
+        left = self.observation.mask.any()
+        return "finished", "the policy stopped" if left else "every candidate has ended"
+
+    def _choose(self) -> tuple[int, str]:
+        mask = self._mask()
+        obs = self.observation
+        for trial in self.baselines:
+            if mask[trial]:
+                return trial, "baseline"
+        obs.budget_used = self.spent.used_share(self.budget)
+        choice = self.policy.propose(obs, mask)
+        if choice == WAIT and not self._flight:
+            raise ContractError(f"policy {self.policy.name!r} waits while nothing is in flight")
+        if choice >= 0 and not (choice < len(mask) and mask[choice]):
+            raise ContractError(
+                f"policy {self.policy.name!r} chose trial {choice}, which may not advance"
+            )
+        return choice, ""
+
+    def _decide(self, trial: int, note: str) -> None:
+        obs = self.observation
+        decision = self.store.decide(
+            self.run.id,
+            trial,
+            int(obs.landmark[trial]) + 1,
+            policy="baseline" if note else self.policy.name,
+            features_hash=obs.digest(),
+            seed=self.run.seed,
+            note=note,
+        )
+        obs.seq += 1
+        self.spent.landmarks += 1
+        self.spent.trials += bool(obs.landmark[trial] < 0)
+        obs.in_flight[trial] = True
+        self._submit(decision)
+        self._tell("decide", trial, decision.landmark)
+
+    def _submit(self, decision: Decision) -> None:
+        trial = self.trials[decision.trial_index]
+        name = f"t{trial.index:05d}-l{decision.landmark}-a{decision.attempt}.safetensors"
+        self._flight[decision.id] = decision
+        self.backend.submit(
+            LandmarkTask(
+                key=decision.id,
+                candidate=trial.candidate,
+                fidelity=self.fidelities[decision.landmark],
+                seed=self.run.seed,
+                target=artifacts.join(self.run.artifact_root, self.run.name, name),
+                checkpoint=self._checkpoints.get(trial.index),
+                plugin_path=self.plugin_path,
+                resources=self.resources[trial.index],
+                label=f"{trial.candidate.family}/{trial.candidate.method}/"
+                f"{trial.index}@{self.fidelities[decision.landmark]:g}",
+            )
+        )
+
+    # -- results -------------------------------------------------------------------------------
+
+    def _receive(self, result: LandmarkResult) -> None:
+        decision = self._flight.pop(result.key)
+        trial = decision.trial_index
+        obs = self.observation
+        if result.cost is not None:
+            self.spent.device_s += result.cost.device_s
+        if result.kind == "crashed":
+            self.store.fail(decision.id, kind="crashed", error=result.error, cost=result.cost)
+            if decision.attempt < MAX_ATTEMPTS and not self._stopping:
+                self._submit(self.store.retry(decision.id))
+                self._tell("crashed", trial, decision.landmark, error=result.error)
+                return
+            self.store.give_up(decision.id)
+        elif result.kind in ("cancelled", "storage"):
+            self.store.cancel(decision.id)
+            obs.in_flight[trial] = False
+            if result.kind == "storage":
+                raise StoreError(result.error)
+            return
+        elif result.kind == "failed":
+            values = result.evaluation.objectives if result.evaluation else None
+            self.store.fail(
+                decision.id, kind="failed", error=result.error, values=values, cost=result.cost
+            )
+        else:
+            self._complete(decision, result)
+            return
+        obs.in_flight[trial], obs.failed[trial] = False, True
+        if result.cost is not None:
+            obs.cost_s[trial, decision.landmark] = result.cost.wall_s
+        self._tell(result.kind, trial, decision.landmark, error=result.error.split("\n")[0])
+
+    def _complete(self, decision: Decision, result: LandmarkResult) -> None:
+        evaluation, cost, checkpoint = result.evaluation, result.cost, result.checkpoint
+        assert evaluation is not None
+        assert cost is not None
+        obs, trial = self.observation, decision.trial_index
+        replaced = self.store.complete(
+            decision.id,
+            values=evaluation.objectives,
+            signals=evaluation.signals,
+            cost=cost,
+            checkpoint=(checkpoint.uri, checkpoint.sha256, checkpoint.size_bytes)
+            if checkpoint
+            else None,
+            last=decision.landmark == len(self.fidelities) - 1,
+        )
+        if checkpoint is not None:
+            self._checkpoints[trial] = (checkpoint.uri, checkpoint.sha256)
+        if replaced:
+            artifacts.delete(replaced)
+        obs.values[trial, decision.landmark] = self._vector(evaluation.objectives)
+        obs.cost_s[trial, decision.landmark] = cost.wall_s
+        obs.landmark[trial] = decision.landmark
+        obs.in_flight[trial] = False
+        self._tell("ok", trial, decision.landmark, evaluation=evaluation)
+
+    def _abandon(self) -> None:
+        """Give back what is in flight: those decisions are cancelled and will be taken anew."""
+        for result in self.backend.cancel():
+            decision = self._flight.pop(result.key, None)
+            if decision is not None and decision.id >= 0:
+                self.store.cancel(decision.id)
+                self.observation.in_flight[decision.trial_index] = False
+        for decision in [*self._flight.values(), *self._backlog]:
+            self.store.cancel(decision.id)
+        self._flight.clear()
+        self._backlog.clear()
+
+    # -- the end -------------------------------------------------------------------------------
+
+    def front(self) -> NDArray[np.int64]:
+        """Indices of the finished trials on the front, in pool order."""
+        done = np.flatnonzero(self.observation.complete)
+        if not len(done):
+            return done
+        front: NDArray[np.int64] = done[
+            pareto.is_nondominated(self.observation.last_values()[done])
+        ]
+        return front
+
+    def _test_front(self) -> None:
+        """Open the test split, once per member of the final front."""
+        tested = {t.index for t in self.store.trials(self.run.id) if t.test is not None}
+        queue = deque(int(i) for i in self.front() if int(i) not in tested)
+        flight = 0
+        while (queue or flight) and not self._stopping:
+            while queue and self.backend.free > 0:
+                trial = queue.popleft()
+                self.backend.submit(
+                    LandmarkTask(
+                        key=-1 - trial,
+                        candidate=self.trials[trial].candidate,
+                        fidelity=None,
+                        seed=self.run.seed,
+                        target="",
+                        checkpoint=self._checkpoints.get(trial),
+                        split="test",
+                        plugin_path=self.plugin_path,
+                        resources=self.resources[trial],
+                        label=f"test/{self.trials[trial].candidate.method}/{trial}",
+                    )
+                )
+                flight += 1
+            for result in self.backend.wait(1.0):
+                flight -= 1
+                trial = -1 - result.key
+                if result.kind == "ok" and result.evaluation is not None:
+                    self.store.record_test(
+                        self.run.id,
+                        trial,
+                        dict(result.evaluation.objectives),
+                        dict(result.evaluation.signals),
+                    )
+                self._tell("test", trial, error=result.error.split("\n")[0])
+
+    # -- accounting ----------------------------------------------------------------------------
+
+    def _account(self) -> None:
+        elapsed = self.backend.clock.now() - getattr(self, "_started", self.backend.clock.now())
+        delta = elapsed - getattr(self, "_accounted", 0.0)
+        self.spent.wall_s += delta
+        self._accounted = elapsed
+        if delta > 0:
+            self.store.add_spent(self.run.id, wall_s=delta)
+
+    def _store_reference_point(self) -> None:
+        """Keep the ruler of the run's hypervolume: over all candidates as far as they came."""
+        point = pareto.reference_point(self.observation.last_values())
+        sign = [-1.0 if d == "maximize" else 1.0 for d in self._directions]
+        self.store.set_reference_point(self.run.id, (point * sign).tolist())
+
+    def _tell(
+        self,
+        event: str,
+        trial: int = -1,
+        landmark: int = -1,
+        *,
+        evaluation: Evaluation | None = None,
+        error: str = "",
+    ) -> None:
+        if self.listener is None:
+            return
+        obs = self.observation
+        waiting = obs.landmark < 0
+        idle = ~(obs.in_flight | obs.failed | obs.complete)
+        front = self.front()
+        seen = obs.last_values()
+        self.listener(
+            Progress(
+                event=event,
+                trial=trial,
+                landmark=landmark,
+                evaluation=evaluation,
+                error=error,
+                counts={
+                    "complete": int(obs.complete.sum()),
+                    "running": int(obs.in_flight.sum()),
+                    "paused": int((idle & ~waiting).sum()),
+                    "waiting": int((idle & waiting).sum()),
+                    "failed": int(obs.failed.sum()),
+                },
+                front_size=len(front),
+                hypervolume=pareto.hypervolume(seen[front], pareto.reference_point(seen)),
+                budget_used=self.spent.used_share(self.budget),
+                spent=self.spent,
+            )
+        )
+
+
+class _Claim:
+    """Holds a run for this process.
+
+    With a heartbeat that goes on while a landmark blocks the loop.
+    """
+
+    def __init__(self, store: Store, run_id: int) -> None:
+        self.store, self.run_id = store, run_id
+        self.owner = f"{socket.gethostname()}:{os.getpid()}:{os.urandom(4).hex()}"
+        self._quit = threading.Event()
+        self._thread = threading.Thread(target=self._beat, daemon=True, name="lamps-heartbeat")
+
+    def __enter__(self) -> Self:
+        self.store.claim(self.run_id, self.owner, os.getpid(), socket.gethostname())
+        self._thread.start()
+        return self
+
+    def _beat(self) -> None:
+        while not self._quit.wait(HEARTBEAT_S):
+            try:
+                self.store.heartbeat(self.run_id, self.owner)
+            except StateError:
+                return  # another controller took the run over; its own writes will be refused
+            except StoreError:
+                continue  # a busy or restarting database; the next beat tries again
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._quit.set()
+        self._thread.join()
+        self.store.release(self.run_id, self.owner)
+
+
+def all_failed_message(trials: Sequence[Trial]) -> str:
+    """One line for a run in which no candidate reached its last landmark because all failed."""
+    first = next((t for t in trials if t.error), None)
+    reason = first.error.split("\n")[0] if first and first.error else "no reason was recorded"
+    label = first.label if first else "?"
+    return f"all {len(trials)} candidates failed; the first, {label}, with: {reason}"

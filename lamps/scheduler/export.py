@@ -1,0 +1,97 @@
+"""Take a fitted candidate out of a run.
+
+Restore it from its checkpoint and let its family write it.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from pathlib import Path
+
+from lamps import __version__
+from lamps.errors import ConfigError, ProblemError, StateError
+from lamps.plugins import registry
+from lamps.scheduler.worker import LandmarkTask, restore_method
+from lamps.store import Run, Store
+from lamps.types import Json
+
+CARD = "lamps.json"
+
+
+def export_member(
+    store: Store, run: Run, index: int, directory: Path, overwrite: bool = False
+) -> Path:
+    """Write candidate ``index`` of a run into a folder; nothing is left half-written.
+
+    The folder holds what `Method.save` writes and ``lamps.json`` with provenance and scores.
+
+    Raises:
+        StateError: No such candidate, no landmark yet, or no checkpoint.
+        ConfigError: The folder has content and may not be replaced.
+    """
+    if (
+        directory.exists()
+        and (not directory.is_dir() or any(directory.iterdir()))
+        and not overwrite
+    ):
+        raise ConfigError(f"{directory} is not empty; choose a new folder or say --overwrite")
+    trials = store.trials(run.id)
+    if not 0 <= index < len(trials):
+        raise StateError(f"run {run.name!r} has candidates 0 to {len(trials) - 1}, not {index}")
+    trial = trials[index]
+    if trial.checkpoint is None:
+        raise StateError(
+            f"candidate {index} of run {run.name!r} has no checkpoint (it is {trial.state}); "
+            "export a finished one, see: lamps front"
+        )
+    plugin_path = str(run.settings.get("plugin_path", ""))
+    family = registry(plugin_path).load_family(run.family)
+    problem = family.reopen(run.problem_reference)
+    method, _ = restore_method(
+        LandmarkTask(
+            key=0,
+            candidate=trial.candidate,
+            fidelity=None,
+            seed=run.seed,
+            target="",
+            checkpoint=(trial.checkpoint.uri, trial.checkpoint.sha256),
+            plugin_path=plugin_path,
+        ),
+        problem,
+    )
+    last = next(e for e in reversed(trial.evaluations) if e.state == "ok")
+    card: dict[str, Json] = {
+        "lamps": __version__,
+        "family": run.family,
+        "method": trial.candidate.method,
+        "params": dict(trial.candidate.params),
+        "run": run.name,
+        "candidate": index,
+        "seed": run.seed,
+        "problem": run.problem_name,
+        "data_sha256": run.problem_fingerprint,
+        "fidelity": last.fidelity,
+        "scores": dict(last.values),
+        "test": {**trial.test.values, **trial.test.signals} if trial.test else {},
+    }
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    work = Path(tempfile.mkdtemp(prefix=f".{directory.name}-", dir=directory.parent))
+    try:
+        method.save(problem, work)
+        own = work / CARD
+        mine = json.loads(own.read_text(encoding="utf-8")) if own.exists() else {}
+        own.write_text(
+            json.dumps(card | mine, indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
+        )
+        family.describe_export(work, card | mine)
+        if directory.exists():
+            shutil.rmtree(directory)
+        work.chmod(0o755)
+        work.rename(directory)
+    except OSError as error:
+        raise ProblemError(f"cannot write {directory}: {error}") from error
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+    return directory

@@ -1,0 +1,208 @@
+"""Landmarks as Ray tasks: on this machine or on a cluster, with resources, retries and clean worker processes.
+
+Ray places the tasks, moves the problem to the nodes once, and tells when a worker has vanished.
+Whether to try again is the controller's decision, so Ray's own retries are off.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import warnings
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from lamps.errors import ConfigError, MissingExtra
+from lamps.method import Problem
+from lamps.scheduler.backend import Backend
+from lamps.scheduler.worker import LandmarkResult, LandmarkTask, run_landmark
+from lamps.types import Resources
+
+OBJECT_STORE_BYTES = 200 * 1024 * 1024
+LANDMARKS_PER_WORKER = 64
+"""A worker process ends after so many landmarks.
+
+So that whatever memory methods leak returns to the machine.
+"""
+
+_LOST = (
+    "WorkerCrashedError",
+    "ActorDiedError",
+    "NodeDiedError",
+    "OutOfMemoryError",
+    "LocalRayletDiedError",
+    "ObjectLostError",
+    "OwnerDiedError",
+    "RaySystemError",
+)
+
+
+class RayBackend(Backend):
+    """Runs landmarks as Ray tasks.
+
+    Args:
+        workers: Landmarks at once; 0 means one per CPU of the cluster.
+        address: Address of a running cluster, ``auto``, or None to start one on this machine.
+        dashboard: Whether a cluster that is started here serves Ray's dashboard, on the loopback
+            address only.
+    """
+
+    name = "ray"
+
+    def __init__(
+        self, workers: int = 0, *, address: str | None = None, dashboard: bool = False
+    ) -> None:
+        self.workers = workers
+        self.address = address
+        self.dashboard = dashboard
+        self._ray: Any = None
+        self._owned = False
+        self._problem: Any = None
+        self._run: Any = None
+        self._flight: dict[Any, LandmarkTask] = {}
+
+    def start(self, problem: Problem, demands: Iterable[Resources]) -> None:
+        """Start or join a cluster, check the demands, put the problem into the object store."""
+        try:
+            import ray
+        except ImportError as error:
+            raise MissingExtra("the 'ray' backend", "ray", "ray") from error
+        self._ray = ray
+        self._connect()
+        self._check(demands)
+        self._problem = ray.put(problem)
+        self._run = ray.remote(max_retries=0, max_calls=LANDMARKS_PER_WORKER)(run_landmark)
+
+    def _connect(self) -> None:
+        ray = self._ray
+        if ray.is_initialized():
+            return
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+        options: dict[str, Any] = {"logging_level": "error", "log_to_driver": False}
+        if self.address is None:
+            prepare_token()
+            options |= {
+                "num_cpus": self.workers or None,
+                "include_dashboard": self.dashboard,
+                "dashboard_host": "127.0.0.1",
+                "object_store_memory": OBJECT_STORE_BYTES,
+            }
+        else:
+            options["address"] = self.address
+        with warnings.catch_warnings():
+            # Ray announces future defaults as FutureWarning; none of them concerns what we set.
+            warnings.simplefilter("ignore", FutureWarning)
+            try:
+                ray.init(**options)
+            except ConnectionError as error:
+                raise ConfigError(
+                    f"no Ray cluster answers at {self.address!r}: {error}. Start one, or leave "
+                    "--address out to use this machine"
+                ) from error
+        self._owned = True
+
+    def _check(self, demands: Iterable[Resources]) -> None:
+        total: dict[str, float] = self._ray.cluster_resources()
+        if not self.workers:
+            self.workers = max(int(total.get("CPU", 1)), 1)
+        for demand in set(demands):
+            asked = _ray_resources(demand)
+            for name, amount in asked.items():
+                if amount > total.get(name, 0.0):
+                    have = {k: v for k, v in total.items() if ":" not in k}
+                    raise ConfigError(
+                        f"a candidate needs {amount:g} {name}, the cluster has "
+                        f"{total.get(name, 0.0):g} in all ({have}); leave its method out or add nodes"
+                    )
+
+    @property
+    def free(self) -> int:
+        """Workers that have nothing to do."""
+        return self.workers - len(self._flight)
+
+    def submit(self, task: LandmarkTask) -> None:
+        """Submit one task with its resources; its name is what Ray's pages show."""
+        options: dict[str, Any] = {"name": task.label, "num_cpus": task.resources.cpus}
+        if task.resources.gpus:
+            options["num_gpus"] = task.resources.gpus
+        if task.resources.memory_bytes:
+            options["memory"] = task.resources.memory_bytes
+        reference = self._run.options(**options).remote(task, self._problem)
+        self._flight[reference] = task
+
+    def wait(self, timeout_s: float) -> list[LandmarkResult]:
+        """All results that are there once the first has come."""
+        if not self._flight:
+            return []
+        ray = self._ray
+        pending = list(self._flight)
+        ready, _ = ray.wait(pending, num_returns=1, timeout=timeout_s)
+        if ready and len(pending) > 1:
+            ready, _ = ray.wait(pending, num_returns=len(pending), timeout=0)
+        return [self._outcome(reference) for reference in ready]
+
+    def _outcome(self, reference: Any) -> LandmarkResult:
+        task = self._flight.pop(reference)
+        exceptions = self._ray.exceptions
+        try:
+            result: LandmarkResult = self._ray.get(reference)
+            return result
+        except exceptions.TaskCancelledError:
+            return LandmarkResult(key=task.key, kind="cancelled")
+        except exceptions.RayTaskError as error:
+            # run_landmark catches what methods raise; this is its own transport: a plugin that the
+            # worker cannot import, a problem that cannot be unpickled.
+            line = str(error.cause if hasattr(error, "cause") else error)
+            return LandmarkResult(key=task.key, kind="failed", error=f"in the worker: {line}")
+        except exceptions.RayError as error:
+            kind = "crashed" if type(error).__name__ in _LOST else "failed"
+            line = " ".join(str(error).split())[:500]
+            return LandmarkResult(key=task.key, kind=kind, error=f"{type(error).__name__}: {line}")  # type: ignore[arg-type]
+
+    def cancel(self) -> list[LandmarkResult]:
+        """Kill the workers of all tasks in flight.
+
+        A landmark in the middle of a step cannot be asked.
+        """
+        abandoned = []
+        for reference, task in self._flight.items():
+            # It may have ended, or its node may be gone, which is as good.
+            with contextlib.suppress(self._ray.exceptions.RayError):
+                self._ray.cancel(reference, force=True)
+            abandoned.append(LandmarkResult(key=task.key, kind="cancelled"))
+        self._flight.clear()
+        return abandoned
+
+    def close(self) -> None:
+        """Leave the cluster; one that was started here ends with all its processes."""
+        if self._ray is not None and self._owned:
+            self._ray.shutdown()
+        self._ray = None
+        self._owned = False
+
+
+def _ray_resources(demand: Resources) -> dict[str, float]:
+    asked = {"CPU": demand.cpus, "GPU": demand.gpus, "memory": float(demand.memory_bytes or 0)}
+    return {k: v for k, v in asked.items() if v}
+
+
+def prepare_token() -> None:
+    """Make Ray's token file with mode 0600 in a folder with mode 0700, before Ray makes it readable for everyone.
+
+    Ray up to 2.60.0 writes it 0644. Nothing is done where a token comes from the environment.
+    """
+    if os.environ.get("RAY_AUTH_TOKEN") or os.environ.get("RAY_AUTH_TOKEN_PATH"):
+        return
+    path = Path.home() / ".ray" / "auth_token"
+    path.parent.mkdir(mode=0o700, exist_ok=True)
+    path.parent.chmod(0o700)
+    try:
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        path.chmod(0o600)
+        return
+    with os.fdopen(handle, "w") as file:
+        file.write(secrets.token_hex(32))

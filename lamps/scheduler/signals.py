@@ -1,0 +1,35 @@
+"""Ctrl-C once stops gently, twice at once."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+
+@contextmanager
+def gentle_stop(stop: Callable[[str], None]) -> Iterator[None]:
+    """While active, the first SIGINT or SIGTERM calls ``stop``, the second raises KeyboardInterrupt.
+
+    Signals reach the main thread only; elsewhere nothing is changed.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    asked = False
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        nonlocal asked
+        if asked:
+            raise KeyboardInterrupt
+        asked = True
+        stop("interrupted by the user")
+
+    previous = {s: signal.signal(s, handle) for s in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)

@@ -1,0 +1,96 @@
+"""What the checks share: fitting a method step by step and comparing what it measured."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from lamps.artifacts import decode_state, encode_state
+from lamps.method import MEASURED_BY_WORKER, Method, Problem
+from lamps.scheduler.worker import trial_stream
+from lamps.types import Candidate, Evaluation
+
+SEED = 7
+
+
+def make(method: type[Method[Any, Any]], problem: Problem) -> Method[Any, Any]:
+    """An untouched method with the params of the first candidate that its family would offer."""
+    return method.from_params(first_candidate(method, problem).params)
+
+
+def first_candidate(method: type[Method[Any, Any]], problem: Problem) -> Candidate:
+    """The first candidate of the method on this problem."""
+    return _first(method, problem.family, _Identity(problem))
+
+
+class _Identity:
+    """Lets a cache tell problems apart by identity."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Identity) and other.problem is self.problem
+
+    def __hash__(self) -> int:
+        return id(self.problem)
+
+
+@functools.cache
+def _first(method: type[Method[Any, Any]], family: str, problem: _Identity) -> Candidate:
+    from lamps.plugins import registry
+
+    owner = registry().load_family(family)
+    pool = owner.candidates(
+        problem.problem,
+        {method.name(): method},
+        owner.default_models(problem.problem),
+        given={},
+        per_method=1,
+        seed=SEED,
+    )
+    if not pool:
+        raise AssertionError(
+            f"{family} offers no candidate of {method.name()}: are its models installed?"
+        )
+    return min(pool, key=lambda c: _size(problem.problem, c))
+
+
+def _size(problem: Problem, candidate: Candidate) -> float:
+    hint = problem.size_hint(candidate)
+    return hint if math.isfinite(hint) else math.inf
+
+
+def fit_to(
+    method: Method[Any, Any], problem: Problem, fidelities: Sequence[float]
+) -> Method[Any, Any]:
+    """Bring a method through these fidelities, each call with the stream in its start state."""
+    candidate = first_candidate(type(method), problem)
+    for fidelity in fidelities:
+        method.partial_fit(problem, fidelity, rng=trial_stream(SEED, candidate))
+    return method
+
+
+def stable(evaluation: Evaluation, problem: Problem) -> dict[str, float]:
+    """The objectives that do not change when they are measured again."""
+    noisy = {o.name for o in problem.objectives if o.noisy}
+    return {
+        k: float(v)
+        for k, v in evaluation.objectives.items()
+        if k not in noisy and k not in MEASURED_BY_WORKER
+    }
+
+
+def assert_same(a: dict[str, float], b: dict[str, float], what: str) -> None:
+    """Equal names and values, bit for bit."""
+    if a != b:
+        raise AssertionError(f"{what}: {a} is not {b}")
+
+
+def through_checkpoint(method: Method[Any, Any], problem: Problem) -> Method[Any, Any]:
+    """A new method that stands where the old one stands, by way of the bytes of a checkpoint."""
+    twin = type(method)(method.params)
+    twin.load_state_dict(decode_state(encode_state(method.state_dict())), problem)
+    return twin

@@ -1,0 +1,261 @@
+"""Writing and reading what a user takes away: folders that open without lamps, or without anything but NumPy.
+
+A fine-tuned network is a folder of the Hugging Face hub's layout. A linear method is ``head.safetensors`` beside what its
+features need. Both hold ``lamps.json`` (labels with their types, method, params, provenance) and a model card. No pickle.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lamps.errors import ProblemError
+from lamps.types import Json
+from lamps_plugins.text_classification._heads import Head
+
+FORMAT = 1
+"""Version of ``lamps.json``."""
+
+META, HEAD = "lamps.json", "head.safetensors"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Card:
+    """Where an exported classifier comes from.
+
+    Args:
+        family: Name of the problem family.
+        method: Name of the method.
+        params: Its hyperparameters.
+        labels: Labels with their types, in the order of the logits.
+        multi_label: Whether a text may have several.
+        max_length: Tokens after which a text is cut.
+        data_hash: Hash of the training data.
+        data_name: Name of the problem.
+        fidelity: Share of the full training that it got.
+        model: Name of the pretrained model, where there is one.
+        model_licence: Its licence, as its publisher states it.
+        model_source: Where it came from.
+        scores: Measured objectives by name; empty where they are not known.
+    """
+
+    family: str
+    method: str
+    params: Mapping[str, Json]
+    labels: tuple[Any, ...]
+    multi_label: bool
+    max_length: int
+    data_hash: str
+    data_name: str
+    fidelity: float
+    model: str | None = None
+    model_licence: str | None = None
+    model_source: str | None = None
+    scores: Mapping[str, float] = dataclasses.field(default_factory=dict)
+
+
+def write_card(directory: Path, card: Card, *, kind: str) -> None:
+    """``lamps.json`` and ``README.md``."""
+    meta = {"format": FORMAT, "kind": kind, **dataclasses.asdict(card)}
+    _write_json(directory / META, meta)
+    (directory / "README.md").write_text(_readme(card, kind), encoding="utf-8")
+
+
+def _readme(card: Card, kind: str) -> str:
+    facts = {
+        "Method": f"{card.method}, {card.fidelity:.0%} of a full run",
+        "Params": ", ".join(f"{k}={v}" for k, v in sorted(card.params.items())) or "none",
+        "Training data": f"{card.data_name}, hash `{card.data_hash}`",
+        "Labels": f"{len(card.labels)}{', several a text' if card.multi_label else ''}",
+        "Base model": f"{card.model} ({card.model_source})" if card.model else "none",
+        "Licence of the base model": card.model_licence or "none needed",
+        "Scores": ", ".join(f"{k} {v:.4g}" for k, v in card.scores.items()) or "not recorded here",
+        "Texts are cut at": f"{card.max_length} tokens",
+    }
+    use = {
+        "transformer": (
+            "from transformers import pipeline\n\n"
+            'classify = pipeline("text-classification", "THIS_FOLDER", truncation=True)\n'
+            'classify("some text")'
+        )
+    }.get(kind, "lamps predict THIS_FOLDER rows.csv")
+    names = ", ".join(f"`{label}`" for label in card.labels[:50])
+    more = f" and {len(card.labels) - 50} more, see `{META}`" if len(card.labels) > 50 else ""
+    table = "\n".join(f"| {k} | {v} |" for k, v in facts.items())
+    language = "python" if kind == "transformer" else "sh"
+    return (
+        f"---\nlibrary_name: {'transformers' if kind == 'transformer' else 'lamps'}\n"
+        "pipeline_tag: text-classification\ntags: [lamps]\n---\n\n"
+        f"# {card.data_name}: text classifier\n\n| | |\n| --- | --- |\n{table}\n\n"
+        f"Labels: {names}{more}\n\n```{language}\n{use}\n```\n"
+    )
+
+
+def with_scores(directory: Path, scores: Mapping[str, float]) -> None:
+    """Put measured scores into the card of an exported folder."""
+    meta = read_meta(directory)
+    kind = meta.pop("kind")
+    meta.pop("format")
+    meta |= {"scores": dict(scores), "labels": tuple(meta["labels"])}
+    write_card(directory, Card(**meta), kind=kind)
+
+
+def write_head(directory: Path, head: Head) -> None:
+    """A linear head as safetensors."""
+    from safetensors.numpy import save_file
+
+    weight, bias = (np.ascontiguousarray(a, dtype=np.float32) for a in head)
+    save_file({"weight": weight, "bias": bias}, directory / HEAD)
+
+
+def write_tokenizer(directory: Path, tokenizer: Any, max_length: int) -> None:
+    """A tokenizer that cuts at ``max_length`` when asked to truncate."""
+    from lamps_plugins.text_classification import _nets
+
+    with _nets.quiet():
+        before = tokenizer.model_max_length
+        tokenizer.model_max_length = max_length
+        try:
+            tokenizer.save_pretrained(directory)
+        finally:
+            tokenizer.model_max_length = before
+
+
+def write_transformer(directory: Path, net: Any, tokenizer: Any, card: Card) -> None:
+    """A folder that ``transformers.pipeline("text-classification", FOLDER)`` opens, label names as in the data."""
+    from lamps_plugins.text_classification import _nets
+
+    with _nets.quiet():
+        net.save_pretrained(directory)
+    write_tokenizer(directory, tokenizer, card.max_length)
+    write_card(directory, card, kind="transformer")
+
+
+def count(net: Any) -> int:
+    """Number of weights of a network."""
+    return sum(p.numel() for p in net.parameters())
+
+
+def tensor_bytes(net: Any) -> int:
+    """Bytes of a network's weights as one safetensors file: tensors, and about 100 bytes of header each."""
+    state = net.state_dict()
+    return sum(v.numel() * v.element_size() + 100 + len(k) for k, v in state.items()) + 8
+
+
+def transformer_bytes(net: Any, tokenizer: Any, card: Card) -> int:
+    """Bytes that `write_transformer` will write, without writing the weights."""
+    return tensor_bytes(net) + _tokenizer_bytes(tokenizer) + 4_096 + 40 * len(card.labels)
+
+
+@functools.lru_cache(maxsize=16)
+def _tokenizer_bytes(tokenizer: Any) -> int:
+    folder = Path(tempfile.mkdtemp(prefix="lamps-size-"))
+    try:
+        write_tokenizer(folder, tokenizer, 128)
+        return sum(f.stat().st_size for f in folder.rglob("*") if f.is_file())
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+# ---- reading -----------------------------------------------------------------------------------------------------------
+
+
+def read_meta(directory: Path) -> dict[str, Any]:
+    """The content of ``lamps.json``.
+
+    Raises:
+        ProblemError: The folder is no export of this family, or of a newer release.
+    """
+    try:
+        meta: dict[str, Any] = json.loads((directory / META).read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise ProblemError(f"{directory} has no {META}, expected a folder written by `lamps export`") from error
+    if meta.get("format") != FORMAT:
+        raise ProblemError(
+            f"{directory}/{META} has format {meta.get('format')!r}, this release reads {FORMAT}; update lamps"
+        )
+    return meta
+
+
+@dataclass(frozen=True, slots=True)
+class Classifier:
+    """An exported classifier in memory.
+
+    Args:
+        labels: Labels with their types, in the order of the logits.
+        multi_label: Whether a text may have several.
+        logits_of: From texts to logits ``[n, n_labels] float32``.
+    """
+
+    labels: tuple[Any, ...]
+    multi_label: bool
+    logits_of: Callable[[Sequence[str]], np.ndarray]
+
+    def answers(self, texts: Sequence[str]) -> Iterator[dict[str, Json]]:
+        """One answer a text: ``label``, its probability ``score``, and ``scores`` of all labels by name.
+
+        Several labels a text: ``label`` is the list of those with a probability of at least one half, and ``score`` the
+        smallest of theirs (of an empty list: the probability that none applies the most, ``1 - max``).
+        """
+        logits = self.logits_of(texts).astype(np.float64)
+        names = [str(label) for label in self.labels]
+        for row in _probabilities(logits, multi_label=self.multi_label):
+            scores: dict[str, Json] = {n: float(s) for n, s in zip(names, row, strict=True)}
+            if self.multi_label:
+                chosen = np.flatnonzero(row >= 0.5)
+                score = float(row[chosen].min()) if len(chosen) else float(1 - row.max())
+                label: Json = [self.labels[i] for i in chosen]
+            else:
+                best = int(row.argmax())
+                label, score = self.labels[best], float(row[best])
+            yield {"label": label, "score": score, "scores": scores}
+
+
+def _probabilities(logits: np.ndarray, *, multi_label: bool) -> np.ndarray:
+    if multi_label:
+        return np.asarray(1 / (1 + np.exp(-np.clip(logits, -700, 700))))
+    shifted = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return np.asarray(shifted / shifted.sum(axis=1, keepdims=True))
+
+
+def load(directory: Path) -> Classifier:
+    """An exported folder as a `Classifier`.
+
+    Raises:
+        ProblemError: It is no export of this family.
+    """
+    from lamps_plugins.text_classification import _loaders
+
+    meta = read_meta(directory)
+    reader = _loaders.LOADERS.get(meta["kind"])
+    if reader is None:
+        raise ProblemError(f"{directory}/{META} has kind {meta['kind']!r}, expected one of {sorted(_loaders.LOADERS)}")
+    return Classifier(tuple(meta["labels"]), bool(meta["multi_label"]), reader(directory, meta))
+
+
+def predict(
+    directory: Path, texts: Iterator[str] | Sequence[str], *, batch: int = 256
+) -> Iterator[dict[str, Json]]:
+    """Answers for any number of texts, a batch at a time; see `Classifier.answers`."""
+    classifier = load(directory)
+    pending: list[str] = []
+    for text in texts:
+        pending.append(text)
+        if len(pending) == batch:
+            yield from classifier.answers(pending)
+            pending = []
+    if pending:
+        yield from classifier.answers(pending)
+
+
+def _write_json(path: Path, value: Any) -> None:
+    path.write_text(json.dumps(value, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -1,0 +1,277 @@
+"""The life of a fine-tuned network: landmark 0 in closed form, blocks of training, checkpoints of what is trainable.
+
+**Landmark 0.** The classifier's last layer is set by shrunk linear discriminant analysis (`_heads.lda_head`) on what the
+frozen network shows of the first block's texts. Those features are cached, so all candidates of one model share them.
+
+**Landmarks 1..K.** `_training.train_block` goes on from there. Inside the last block the validation loss is looked at four
+times; the best weights are kept, and two looks in a row without a new best end the run.
+
+A method of this kind says which parameters are trained (`adapt`) and, where it adds some, how they are folded into the
+network before export (`merged`). What is exported is always a plain folder of the transformers class.
+"""
+
+from __future__ import annotations
+
+import copy
+from abc import abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+import numpy as np
+from numpy.random import Generator
+
+from lamps.errors import MethodFailed
+from lamps.method import State, substream
+from lamps_plugins.text_classification import _export, _features, _heads, _nets, _training
+from lamps_plugins.text_classification._method import (
+    LogitsOf,
+    TextMethod,
+    check_fidelity,
+    first_prefix,
+)
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from lamps_plugins.text_classification._problem import TextProblem
+
+P = TypeVar("P")
+
+N_CHECKS = 4
+"""Looks at the validation loss inside the last block."""
+
+CHECK_TEXTS = 400
+"""Validation texts of such a look, at most."""
+
+PATIENCE = 2
+"""Looks without a new best after which the last block ends."""
+
+
+class TunedMethod(TextMethod[P]):
+    """A pretrained network trained on the texts; subclasses say which of its parameters move."""
+
+    def __init__(self, params: P) -> None:
+        super().__init__(params)
+        self.net_: Any = None
+        self.optimizer_: Any = None
+        self.exported_: Any = None
+        self.losses_: dict[str, float] = {}
+        self.saved_: dict[str, Any] | None = None
+
+    @abstractmethod
+    def adapt(self, net: nn.Module, problem: TextProblem) -> nn.Module:
+        """Mark what is trained and add what the method adds; torch's generator is already seeded by the trial.
+
+        Args:
+            net: The classifier with its closed-form head; every parameter requires a gradient.
+            problem: The instance.
+        """
+
+    def merged(self, net: nn.Module) -> nn.Module:
+        """A plain transformers classifier that computes the same logits; may reuse ``net``, which is a copy."""
+        return net
+
+    def decorate(self, rows: Sequence[np.ndarray], problem: TextProblem) -> Sequence[np.ndarray]:
+        """The token ids that training sees for tokenised texts."""
+        return rows
+
+    def tokenizer(self, problem: TextProblem) -> Any:
+        """The tokenizer that goes with the exported network."""
+        return _features.tokenizer_of(self.model_info())
+
+    def limit(self, problem: TextProblem) -> int:
+        """Tokens after which the exported tokenizer cuts."""
+        return _features.token_limit(self.model_info(), problem.max_length)
+
+    def recipe(self) -> _training.Recipe:
+        """How to train, from the params."""
+        p: Any = self.params
+        return _training.Recipe(
+            lr=p.lr,
+            head_lr=p.head_lr,
+            epochs=p.epochs,
+            batch_size=p.batch_size,
+            micro_batch=p.micro_batch,
+            weight_decay=p.weight_decay,
+            balanced=p.class_weights == "balanced",
+        )
+
+    def partial_fit(self, problem: TextProblem, fidelity: float, *, rng: Generator) -> Self:
+        """See `Method.partial_fit`; a jump goes through the blocks in between."""
+        check_fidelity(problem, fidelity)
+        if self.fidelity_ is not None and fidelity <= self.fidelity_:
+            return self
+        self.exported_ = None
+        self._build(problem, seed=int(substream(rng, 0).integers(2**62)))
+        if self.fidelity_ is None:
+            self.fidelity_ = 0.0
+        steps = [f for f in problem.fidelities if f > 0]
+        blocks = _training.plan([problem.prefix(f) for f in steps], self.recipe().epochs)
+        for step, block in zip(steps, blocks, strict=True):
+            if self.fidelity_ < step <= fidelity:
+                self._train(problem, block, substream(rng, block.number), last=step == steps[-1])
+                self.fidelity_ = step
+        return self
+
+    def _build(self, problem: TextProblem, *, seed: int = 0) -> None:
+        """The network in the state of ``fidelity_``."""
+        import torch
+
+        if self.net_ is not None:
+            return
+        info, p = self.model_info(), self.params
+        n_layers = int(getattr(p, "n_layers", 0))
+        head = _nets.HeadSpec(
+            names=tuple(str(label) for label in problem.labels),
+            multi_label=problem.multi_label,
+            max_length=problem.max_length,
+        )
+        pad = _features.tokenizer_of(info).pad_token_id
+        net = _nets.load_classifier(info, head, n_layers, pad_id=pad)
+        if self.saved_ is None:
+            self._set_head(net, problem, n_layers)
+        with _nets.quiet():
+            torch.manual_seed(seed)  # inside quiet's forked state
+            self.net_ = self.adapt(net, problem).to(_nets.device()).eval()
+        self.optimizer_ = _training.make_optimizer(self.net_, self._heads(), self.recipe())
+        if self.saved_ is not None:
+            _training.restore(self.net_, _under(self.saved_, "weight/"))
+            _training.set_moments(self.net_, self.optimizer_, _under(self.saved_, "adam/"))
+            self.saved_ = None
+
+    def _heads(self) -> set[str]:
+        """Trainable parameters that learn at the head's rate: the last layer's."""
+        last = _nets.last_layer(self.plain(self.net_))
+        own = {id(p) for p in last.parameters()}
+        return {name for name, p in self.net_.named_parameters() if id(p) in own}
+
+    def plain(self, net: Any) -> Any:
+        """The transformers class inside a wrapper of adapters."""
+        return net.base_model.model if hasattr(net, "peft_config") else net
+
+    def _set_head(self, net: Any, problem: TextProblem, n_layers: int) -> None:
+        import torch
+
+        n = first_prefix(problem)
+        x = _features.features(problem, self.model_info(), "train", n_layers=n_layers, n=n)["head"]
+        head = _heads.lda_head(x, problem.targets("train")[:n], problem.n_labels)
+        last = _nets.last_layer(net)
+        with torch.no_grad():
+            if last.bias is None:
+                last.weight.copy_(torch.from_numpy(_heads.without_bias(head, x)))
+            else:
+                last.weight.copy_(torch.from_numpy(head[0]))
+                last.bias.copy_(torch.from_numpy(head[1]))
+
+    def _train(self, problem: TextProblem, block: _training.Block, rng: Generator, *, last: bool) -> None:
+        info, recipe = self.model_info(), self.recipe()
+        targets = problem.targets("train")[: block.prefix]
+        weights = _heads.class_weights(targets, problem.n_labels) if recipe.balanced else None
+        looks = _Looks(self, problem) if last else None
+        loss = _training.train_block(
+            self.net_,
+            self.optimizer_,
+            self._examples(problem, info, "train", block.prefix),
+            block,
+            recipe,
+            rng=rng,
+            weights=weights,
+            check=looks,
+            n_checks=N_CHECKS,
+        )
+        self.losses_ = {"train_loss": loss, "examples_seen": float(block.start + block.count)}
+        if looks is not None:
+            _training.restore(self.net_, looks.best)
+            self.losses_ |= {"check_loss": looks.loss, "examples_seen": float(looks.seen)}
+            self.optimizer_ = None
+
+    def _examples(self, problem: TextProblem, info: Any, split: Any, n: int) -> _training.Examples:
+        rows = self.decorate(_features.tokens(problem, info, split, n), problem)
+        pad = _features.tokenizer_of(info).pad_token_id
+        return _training.Examples(rows, problem.targets(split)[:n], pad)
+
+    def exported(self, problem: TextProblem) -> Any:
+        """The network as it is exported: adapters merged, nothing else changed."""
+        self.require_fitted()
+        if self.exported_ is None:
+            self._build(problem)
+            with _nets.quiet():
+                net = copy.deepcopy(self.net_) if self.plain(self.net_) is not self.net_ else self.net_
+                self.exported_ = self.merged(net).eval()
+        return self.exported_
+
+    def logits_of(self, problem: TextProblem) -> LogitsOf:
+        """See `TextMethod.logits_of`: the merged network on texts tokenised by the exported tokenizer."""
+        net, tokenizer, limit = self.exported(problem), self.tokenizer(problem), self.limit(problem)
+        return lambda texts: _nets.logits_of_tokens(
+            net, _features.encode(tokenizer, texts, limit), tokenizer.pad_token_id
+        )
+
+    def sizes(self, problem: TextProblem) -> tuple[int, int]:
+        """Counted from the tensors and the tokenizer's files, without writing the weights."""
+        net = self.exported(problem)
+        return _export.count(net), _export.transformer_bytes(
+            net, self.tokenizer(problem), self.card(problem)
+        )
+
+    def signals(self) -> dict[str, float]:
+        """Training loss of the last block and examples seen."""
+        return dict(self.losses_)
+
+    def state_dict(self) -> State:
+        """The trainable parameters, and the optimiser's moments while there is training left."""
+        state: State = {"fidelity_": self.fidelity_, "losses_": dict(self.losses_)}
+        if self.net_ is None:
+            return state | (self.saved_ or {})
+        state |= {f"weight/{k}": v.cpu() for k, v in _training.snapshot(self.net_).items()}
+        if self.optimizer_ is not None and self.fidelity_ != 1.0:
+            moments = _training.moments(self.net_, self.optimizer_)
+            state |= {f"adam/{k}": v for k, v in moments.items()}
+        return state
+
+    def load_state_dict(self, state: State, problem: TextProblem) -> None:
+        """See `Method.load_state_dict`; the network itself is loaded when it is needed."""
+        self.fidelity_, self.losses_ = state["fidelity_"], dict(state["losses_"])
+        self.net_ = self.optimizer_ = self.exported_ = None
+        kept = {k: v for k, v in state.items() if k.startswith(("weight/", "adam/"))}
+        self.saved_ = kept or None
+
+    def save(self, problem: TextProblem, directory: Path) -> None:
+        """A folder that ``transformers.pipeline("text-classification", FOLDER)`` opens."""
+        net = self.exported(problem)
+        _export.write_transformer(directory, net, self.tokenizer(problem), self.card(problem))
+
+
+class _Looks:
+    """Looks at the validation loss that keep the best weights; True asks to stop."""
+
+    def __init__(self, method: TunedMethod[Any], problem: TextProblem) -> None:
+        n = min(CHECK_TEXTS, _features.size_of(problem, "val"))
+        self.method = method
+        self.examples = method._examples(problem, method.model_info(), "val", n)
+        self.loss, self.seen, self.waited = float("inf"), 0, 0
+        self.best: dict[str, Any] = {}
+
+    def __call__(self, seen: int) -> bool:
+        loss = _training.mean_loss(self.method.net_, self.examples)
+        if not np.isfinite(loss):
+            raise MethodFailed(
+                f"the validation loss is {loss} after {seen} examples; give a smaller lr"
+            )
+        if loss < self.loss:
+            self.loss, self.seen, self.waited = loss, seen, 0
+            self.best = _training.snapshot(self.method.net_)
+        else:
+            self.waited += 1
+        return self.waited >= PATIENCE
+
+
+def _under(state: dict[str, Any], prefix: str) -> dict[str, Any]:
+    import torch
+
+    return {
+        k.removeprefix(prefix): torch.as_tensor(np.asarray(v) if not torch.is_tensor(v) else v)
+        for k, v in state.items()
+        if k.startswith(prefix)
+    }
