@@ -119,6 +119,8 @@ class Controller:
         self._flight: dict[int, Decision] = {}
         self._backlog: deque[Decision] = deque()
         self._stopping = ""
+        self._started: float | None = None
+        self._accounted = 0.0
         self.spent = Spent(run.spent_wall_s, run.cost_device_s, run.n_decisions)
         self.observation = self._rebuild()
 
@@ -203,10 +205,9 @@ class Controller:
         )
 
     def _start(self) -> None:
-        self._started = self.backend.clock.now()
-        self._accounted = 0.0
         todo = [i for i, done in enumerate(self.observation.complete) if not done]
         self.backend.start(self.problem, [self.resources[i] for i in todo])
+        self._started = self.backend.clock.now()
         self._backlog.extend(self.store.requeue(self.run.id))
         for decision in self._backlog:
             self.observation.in_flight[decision.trial_index] = True
@@ -425,8 +426,10 @@ class Controller:
     # -- accounting ----------------------------------------------------------------------------
 
     def _account(self) -> None:
-        elapsed = self.backend.clock.now() - getattr(self, "_started", self.backend.clock.now())
-        delta = elapsed - getattr(self, "_accounted", 0.0)
+        if self._started is None:
+            return
+        elapsed = self.backend.clock.now() - self._started
+        delta = elapsed - self._accounted
         self.spent.wall_s += delta
         self._accounted = elapsed
         if delta > 0:

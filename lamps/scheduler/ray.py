@@ -65,18 +65,18 @@ class RayBackend(Backend):
 
     def start(self, problem: Problem, demands: Iterable[Resources]) -> None:
         """Start or join a cluster, check the demands, put the problem into the object store."""
+        self.connect()
+        self._check(demands)
+        self._problem = self._ray.put(problem)
+        self._run = self._ray.remote(max_retries=0, max_calls=LANDMARKS_PER_WORKER)(run_landmark)
+
+    def connect(self) -> None:
+        """Join the cluster that this process is in, the one at the address, or start one."""
         try:
             import ray
         except ImportError as error:
             raise MissingExtra("the 'ray' backend", "ray", "ray") from error
         self._ray = ray
-        self._connect()
-        self._check(demands)
-        self._problem = ray.put(problem)
-        self._run = ray.remote(max_retries=0, max_calls=LANDMARKS_PER_WORKER)(run_landmark)
-
-    def _connect(self) -> None:
-        ray = self._ray
         if ray.is_initialized():
             return
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -103,6 +103,9 @@ class RayBackend(Backend):
                     "--address out to use this machine"
                 ) from error
         self._owned = True
+        # Ray prints the death of a worker on stdout, which belongs to the answer; the controller
+        # learns of it as a result and tells the user on stderr. There is no public switch.
+        ray._private.worker._worker_logs_enabled = False
 
     def _check(self, demands: Iterable[Resources]) -> None:
         total: dict[str, float] = self._ray.cluster_resources()
@@ -180,6 +183,7 @@ class RayBackend(Backend):
         """Leave the cluster; one that was started here ends with all its processes."""
         if self._ray is not None and self._owned:
             self._ray.shutdown()
+            self._ray._private.worker._worker_logs_enabled = True
         self._ray = None
         self._owned = False
 

@@ -6,11 +6,19 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, func, insert, select, update
+from sqlalchemy import Connection, bindparam, func, insert, select, update
 
 from lamps.errors import StateError, StoreError
 from lamps.store.columns import name_text, pack, prose
-from lamps.store.models import CheckpointRow, CostRow, DecisionRow, EvaluationRow, RunRow, TrialRow
+from lamps.store.models import (
+    CheckpointRow,
+    CostRow,
+    DecisionRow,
+    EvaluationRow,
+    RunRow,
+    TrialRow,
+    core,
+)
 from lamps.store.records import Decision
 from lamps.store.runs import locked_run
 from lamps.store.states import check_move
@@ -18,6 +26,44 @@ from lamps.types import Cost
 
 NewCheckpoint = tuple[str, str, int]
 """uri, SHA-256, bytes."""
+
+# Built once: building a statement takes longer than running it. Columns to set follow from the
+# parameters of each call.
+_FIND_TRIAL = select(TrialRow.id, TrialRow.state, TrialRow.landmark).where(
+    TrialRow.run_id == bindparam("run_id"), TrialRow.trial_index == bindparam("trial_index")
+)
+_LAST_SEQ = select(func.max(DecisionRow.seq)).where(DecisionRow.run_id == bindparam("run_id"))
+_FIND_DECISION = (
+    select(
+        DecisionRow.id,
+        DecisionRow.seq,
+        DecisionRow.state,
+        DecisionRow.landmark,
+        DecisionRow.attempt,
+        TrialRow.id.label("trial_id"),
+        TrialRow.trial_index,
+        TrialRow.state.label("trial_state"),
+        TrialRow.landmark.label("trial_landmark"),
+        RunRow.objectives,
+        RunRow.fidelities,
+        RunRow.state.label("run_state"),
+    )
+    .join(TrialRow, TrialRow.id == DecisionRow.trial_id)
+    .join(RunRow, RunRow.id == DecisionRow.run_id)
+    .where(DecisionRow.id == bindparam("decision_id"))
+    .with_for_update()
+)
+_FIND_CHECKPOINT = select(CheckpointRow.uri).where(CheckpointRow.trial_id == bindparam("trial_id"))
+_ADD_DECISION = insert(core(DecisionRow)).returning(core(DecisionRow).c.id)
+_ADD_EVALUATION = insert(core(EvaluationRow))
+_ADD_COST = insert(core(CostRow))
+_ADD_CHECKPOINT = insert(core(CheckpointRow))
+_SET_RUN = update(core(RunRow)).where(core(RunRow).c.id == bindparam("key"))
+_SET_TRIAL = update(core(TrialRow)).where(core(TrialRow).c.id == bindparam("key"))
+_SET_DECISION = update(core(DecisionRow)).where(core(DecisionRow).c.id == bindparam("key"))
+_SET_CHECKPOINT = update(core(CheckpointRow)).where(
+    core(CheckpointRow).c.trial_id == bindparam("key")
+)
 
 
 def decide(
@@ -39,11 +85,8 @@ def decide(
         raise StateError(
             f"run {run.name!r} is {run.state}; decisions are made while it is running"
         )
-    trial = connection.execute(
-        select(TrialRow.id, TrialRow.state, TrialRow.landmark).where(
-            TrialRow.run_id == run_id, TrialRow.trial_index == trial_index
-        )
-    ).first()
+    where = {"run_id": run_id, "trial_index": trial_index}
+    trial = connection.execute(_FIND_TRIAL, where).first()
     if trial is None:
         raise StoreError(f"run {run.name!r} has no trial {trial_index}")
     if trial.state == "crashed":
@@ -56,71 +99,44 @@ def decide(
             f"trial {trial_index} is at landmark {trial.landmark} of {len(run.fidelities)} "
             f"and cannot go to {landmark}; expected a later one"
         )
-    last = connection.execute(
-        select(func.max(DecisionRow.seq)).where(DecisionRow.run_id == run_id)
-    ).scalar()
-    seq = (last or 0) + 1
-    statement = insert(DecisionRow).values(
-        run_id=run_id,
-        trial_id=trial.id,
-        seq=seq,
-        landmark=landmark,
-        policy=name_text(policy, "policy name", limit=200),
-        features_hash=prose(features_hash),
-        seed=seed,
-        note=prose(note),
-        state="pending",
-        attempt=1,
-        created_at=now,
-    )
-    decision_id = connection.execute(statement.returning(DecisionRow.id)).scalar_one()
+    seq = (connection.execute(_LAST_SEQ, {"run_id": run_id}).scalar() or 0) + 1
+    row = {
+        "run_id": run_id,
+        "trial_id": trial.id,
+        "seq": seq,
+        "landmark": landmark,
+        "policy": name_text(policy, "policy name", limit=200),
+        "features_hash": prose(features_hash),
+        "seed": seed,
+        "note": prose(note),
+        "state": "pending",
+        "attempt": 1,
+        "created_at": now,
+    }
+    decision_id = connection.execute(_ADD_DECISION, row).scalar_one()
     _set_trial(connection, trial.id, state="running", attempts=1)
     if policy_state is not None:
-        connection.execute(
-            update(RunRow).where(RunRow.id == run_id).values(policy_state=policy_state)
-        )
+        connection.execute(_SET_RUN, {"key": run_id, "policy_state": policy_state})
     return Decision(id=decision_id, seq=seq, trial_index=trial_index, landmark=landmark, attempt=1)
 
 
 def _locked(connection: Connection, decision_id: int) -> Any:
     """A decision with its trial and run, all held until the end of the transaction."""
-    statement = (
-        select(
-            DecisionRow.id,
-            DecisionRow.seq,
-            DecisionRow.state,
-            DecisionRow.landmark,
-            DecisionRow.attempt,
-            TrialRow.id.label("trial_id"),
-            TrialRow.trial_index,
-            TrialRow.state.label("trial_state"),
-            TrialRow.landmark.label("trial_landmark"),
-            RunRow.objectives,
-            RunRow.fidelities,
-            RunRow.state.label("run_state"),
-        )
-        .join(TrialRow, TrialRow.id == DecisionRow.trial_id)
-        .join(RunRow, RunRow.id == DecisionRow.run_id)
-        .where(DecisionRow.id == decision_id)
-        .with_for_update()
-    )
-    row = connection.execute(statement).first()
+    row = connection.execute(_FIND_DECISION, {"decision_id": decision_id}).first()
     if row is None:
         raise StoreError(f"there is no decision with id {decision_id} in this store")
     return row
 
 
 def _set_trial(connection: Connection, trial_id: int, **values: Any) -> None:
-    connection.execute(update(TrialRow).where(TrialRow.id == trial_id).values(**values))
+    connection.execute(_SET_TRIAL, {"key": trial_id, **values})
 
 
 def _move(connection: Connection, row: Any, state: str, trial_state: str, **values: Any) -> None:
     """Move a decision and its trial together."""
     check_move("decision", f"decision {row.seq}", row.state, state)
     check_move("trial", f"trial {row.trial_index}", row.trial_state, trial_state)
-    connection.execute(
-        update(DecisionRow).where(DecisionRow.id == row.id).values(state=state, **values)
-    )
+    connection.execute(_SET_DECISION, {"key": row.id, "state": state, **values})
 
 
 def complete(
@@ -223,9 +239,7 @@ def give_up(connection: Connection, decision_id: int) -> None:
     """Leave a crashed trial as it is, for good."""
     row = _locked(connection, decision_id)
     check_move("decision", f"decision {row.seq}", row.state, "abandoned")
-    connection.execute(
-        update(DecisionRow).where(DecisionRow.id == row.id).values(state="abandoned")
-    )
+    connection.execute(_SET_DECISION, {"key": row.id, "state": "abandoned"})
 
 
 def cancel(connection: Connection, decision_id: int, now: float) -> None:
@@ -253,9 +267,7 @@ def requeue(connection: Connection, run_id: int) -> list[Decision]:
         .order_by(DecisionRow.seq)
     ).all()
     for row in rows:
-        connection.execute(
-            update(DecisionRow).where(DecisionRow.id == row.id).values(attempt=row.attempt + 1)
-        )
+        connection.execute(_SET_DECISION, {"key": row.id, "attempt": row.attempt + 1})
         _set_trial(connection, row.trial_id, attempts=row.attempt + 1)
     return [_again(row) for row in rows]
 
@@ -283,31 +295,29 @@ def _add_evaluation(
     signals: Mapping[str, Any],
     now: float,
 ) -> None:
-    connection.execute(
-        insert(EvaluationRow).values(
-            trial_id=row.trial_id,
-            decision_id=row.id,
-            landmark=row.landmark,
-            fidelity=row.fidelities[row.landmark],
-            state=state,
-            packed=pack(numbers),
-            signals=dict(signals),
-            created_at=now,
-        )
-    )
+    evaluation = {
+        "trial_id": row.trial_id,
+        "decision_id": row.id,
+        "landmark": row.landmark,
+        "fidelity": row.fidelities[row.landmark],
+        "state": state,
+        "packed": pack(numbers),
+        "signals": dict(signals),
+        "created_at": now,
+    }
+    connection.execute(_ADD_EVALUATION, evaluation)
 
 
 def _add_cost(connection: Connection, row: Any, cost: Cost) -> None:
-    connection.execute(
-        insert(CostRow).values(
-            decision_id=row.id,
-            attempt=row.attempt,
-            wall_s=cost.wall_s,
-            device_s=cost.device_s,
-            peak_bytes=int(cost.peak_bytes),
-            checkpoint_bytes=int(cost.checkpoint_bytes),
-        )
-    )
+    spent = {
+        "decision_id": row.id,
+        "attempt": row.attempt,
+        "wall_s": cost.wall_s,
+        "device_s": cost.device_s,
+        "peak_bytes": int(cost.peak_bytes),
+        "checkpoint_bytes": int(cost.checkpoint_bytes),
+    }
+    connection.execute(_ADD_COST, spent)
 
 
 def _replace_checkpoint(
@@ -322,11 +332,10 @@ def _replace_checkpoint(
         "size_bytes": int(size),
         "created_at": now,
     }
-    where = CheckpointRow.trial_id == row.trial_id
-    old = connection.execute(select(CheckpointRow.uri).where(where)).scalar()
+    old = connection.execute(_FIND_CHECKPOINT, {"trial_id": row.trial_id}).scalar()
     if old is None:
-        connection.execute(insert(CheckpointRow).values(trial_id=row.trial_id, **values))
+        connection.execute(_ADD_CHECKPOINT, {"trial_id": row.trial_id, **values})
         return None
-    connection.execute(update(CheckpointRow).where(where).values(**values))
+    connection.execute(_SET_CHECKPOINT, {"key": row.trial_id, **values})
     # The same place was written anew: there is nothing left to delete.
-    return None if old == uri else old
+    return None if old == uri else str(old)

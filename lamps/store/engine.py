@@ -8,6 +8,7 @@ SQLite: write-ahead log, 30 s of patience with other writers, foreign keys on. A
 from __future__ import annotations
 
 import errno
+import re
 import sqlite3
 import time
 from collections.abc import Callable
@@ -36,11 +37,11 @@ def parse_url(url: str) -> URL:
     """
     try:
         parsed = make_url(url)
-    except ArgumentError as error:
+    except (ArgumentError, ValueError) as error:
         raise StoreError(
-            f"store URL {url!r} cannot be read, expected sqlite:///FILE or "
+            f"store URL {_masked(url)!r} cannot be read, expected sqlite:///FILE or "
             "postgresql://USER:PASSWORD@HOST/DATABASE"
-        ) from error
+        ) from None  # the cause would show the password
     backend = parsed.get_backend_name()
     if backend == "sqlite":
         if not parsed.database or parsed.database == ":memory:":
@@ -54,6 +55,11 @@ def parse_url(url: str) -> URL:
             parsed.set(drivername="postgresql+psycopg") if parsed.drivername == backend else parsed
         )
     raise StoreError(f"store URL has the dialect {backend!r}, expected sqlite or postgresql")
+
+
+def _masked(url: str) -> str:
+    """A URL that cannot be parsed, without whatever may be its password."""
+    return re.sub(r"//.*@", "//***@", url)
 
 
 def hidden(url: URL) -> str:

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 
 from sqlalchemy import Connection, text
 
+from lamps.store.columns import load_json
+
 LAWS: tuple[tuple[str, str], ...] = (
     (
         "trial {1} of run {0} is running without a pending decision",
@@ -128,8 +130,6 @@ def _sqlite_findings(connection: Connection) -> Iterator[str]:
 
 def _short_blobs(connection: Connection) -> Iterator[str]:
     """Evaluations whose blob does not hold one float64 per objective of their run."""
-    from lamps.store.columns import load_json
-
     for run_id, name, objectives in connection.execute(
         text("SELECT id, name, objectives FROM runs")
     ).fetchall():

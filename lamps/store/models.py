@@ -7,7 +7,7 @@ that a migration can address them.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 from sqlalchemy import (
     BigInteger,
@@ -19,6 +19,7 @@ from sqlalchemy import (
     LargeBinary,
     MetaData,
     String,
+    Table,
     Text,
     UniqueConstraint,
     text,
@@ -56,6 +57,11 @@ class Base(DeclarativeBase):
     }
 
     id: Mapped[int] = mapped_column(Integer, primary_key=True)
+
+
+def core(model: type[Base]) -> Table:
+    """The table of a model: statements on it are built without the ORM's bookkeeping."""
+    return cast(Table, model.__table__)
 
 
 class ProblemRow(Base):

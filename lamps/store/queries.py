@@ -20,7 +20,6 @@ from lamps.store.models import (
     EvaluationRow,
     MethodRow,
     ModelRow,
-    PolicyRow,
     ProblemRow,
     RunModelRow,
     RunRow,
@@ -29,7 +28,6 @@ from lamps.store.models import (
 from lamps.store.records import (
     DecisionRecord,
     FinalValues,
-    PolicyRecord,
     Run,
     RunSummary,
     StoredCheckpoint,
@@ -111,7 +109,7 @@ def run(connection: Connection, name: str) -> Run:
         counts=dict(counts),
         n_trials=len(trials),
         n_decisions=n_decisions,
-        n_evaluations=_n_evaluations(connection).get(row.id, 0),
+        n_evaluations=_n_evaluations(connection, row.id).get(row.id, 0),
         tests={t.trial_index: test_score(t) for t in trials if t.test_values is not None},
         reference_point=None if row.reference_point is None else unpack(row.reference_point),
         policy_state=row.policy_state,
@@ -151,12 +149,12 @@ def _models(connection: Connection, run_id: int) -> tuple[ModelInfo, ...]:
     return tuple(ModelInfo(**row) for row in rows)
 
 
-def _n_evaluations(connection: Connection) -> dict[int, int]:
-    rows = connection.execute(
-        select(DecisionRow.run_id, func.count())
-        .where(DecisionRow.state == "done")
-        .group_by(DecisionRow.run_id)
-    )
+def _n_evaluations(connection: Connection, run_id: int | None = None) -> dict[int, int]:
+    """Number of ok evaluations by run, of one run or all."""
+    statement = select(DecisionRow.run_id, func.count()).where(DecisionRow.state == "done")
+    if run_id is not None:
+        statement = statement.where(DecisionRow.run_id == run_id)
+    rows = connection.execute(statement.group_by(DecisionRow.run_id))
     return {run_id: count for run_id, count in rows}
 
 
@@ -358,13 +356,3 @@ def final_values(
         landmark=landmark[order],
         values=np.ascontiguousarray(values[order][:, columns], dtype=np.float64),
     )
-
-
-def policies(connection: Connection) -> list[PolicyRecord]:
-    """All trained policies by name and version."""
-    rows = connection.execute(
-        select(*(c for c in PolicyRow.__table__.c if c.name != "id")).order_by(
-            PolicyRow.name, PolicyRow.version
-        )
-    ).mappings()
-    return [PolicyRecord(**row) for row in rows]

@@ -13,7 +13,7 @@ from dataclasses import asdict
 from itertools import pairwise
 from typing import Any
 
-from sqlalchemy import Connection, func, insert, select, update
+from sqlalchemy import Connection, bindparam, func, insert, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from lamps.errors import StateError, StoreError
@@ -226,14 +226,34 @@ def _add_trials(
     )
 
 
+# Built once: building a statement takes longer than running it.
+_LOCK_RUN = (
+    select(
+        RunRow.id,
+        RunRow.name,
+        RunRow.state,
+        RunRow.fidelities,
+        RunRow.front_objectives,
+        RunRow.spent_wall_s,
+        RunRow.spent_device_s,
+        RunRow.owner,
+        RunRow.owner_pid,
+        RunRow.owner_host,
+        RunRow.heartbeat_at,
+        RunRow.started_at,
+    )
+    .where(RunRow.id == bindparam("run_id"))
+    .with_for_update()
+)
+
+
 def locked_run(connection: Connection, run_id: int) -> Any:
     """The row of a run, held until the end of the transaction, so that its writers queue.
 
     Raises:
         StoreError: There is no such run.
     """
-    statement = select(*RunRow.__table__.c).where(RunRow.id == run_id).with_for_update()
-    row = connection.execute(statement).first()
+    row = connection.execute(_LOCK_RUN, {"run_id": run_id}).first()
     if row is None:
         raise StoreError(
             f"there is no run with id {run_id} in this store; list them with: lamps status"

@@ -19,6 +19,7 @@ from sqlalchemy import URL, Connection, Engine, inspect, text
 
 from lamps.errors import SchemaMismatch, StoreError
 from lamps.store.engine import hidden, open_engine, read, told, use_wal, write
+from lamps.store.models import Base
 
 if TYPE_CHECKING:
     from alembic.config import Config
@@ -99,8 +100,6 @@ def _version(connection: Connection) -> str | None:
             return str(found)
         tables.discard(VERSION_TABLE)
     # A SQLite file belongs to one application; a PostgreSQL database may be shared.
-    from lamps.store.models import Base
-
     ours = set(Base.metadata.tables)
     foreign = tables if connection.dialect.name == "sqlite" else tables & ours
     if foreign:

@@ -18,12 +18,19 @@ from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar
 
-from sqlalchemy import URL, Connection, Engine, insert
+from sqlalchemy import URL, Connection, Engine
 
-from lamps.errors import StoreError
-from lamps.store import claims, decisions, engine, heads, integrity, queries, runs, schema
-from lamps.store.columns import name_text
-from lamps.store.models import PolicyRow
+from lamps.store import (
+    claims,
+    decisions,
+    engine,
+    heads,
+    integrity,
+    policies,
+    queries,
+    runs,
+    schema,
+)
 from lamps.store.records import (
     Decision,
     DecisionRecord,
@@ -408,26 +415,19 @@ class Store:
         Raises:
             StoreError: That version exists already.
         """
-
-        def work(connection: Connection) -> None:
-            if any((p.name, p.version) == (name, version) for p in queries.policies(connection)):
-                raise StoreError(f"policy {name!r} {version} exists already; raise its version")
-            connection.execute(
-                insert(PolicyRow).values(
-                    name=name_text(name, "policy name", limit=200),
-                    version=name_text(version, "policy version", limit=200),
-                    weights_sha256=weights_sha256,
-                    training_tables=list(training_tables),
-                    score=score,
-                    created_at=time.time(),
-                )
-            )
-
-        self._write(work)
+        record = PolicyRecord(
+            name=name,
+            version=version,
+            weights_sha256=weights_sha256,
+            training_tables=training_tables,
+            score=score,
+            created_at=time.time(),
+        )
+        self._write(lambda c: policies.add(c, record))
 
     def policies(self) -> list[PolicyRecord]:
         """All trained policies."""
-        return self._read(queries.policies)
+        return self._read(policies.listed)
 
     def _read(self, work: Callable[[Connection], T]) -> T:
         return engine.read(self._engine, work)

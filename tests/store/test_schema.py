@@ -75,9 +75,9 @@ def test_upgrade_creates_and_is_a_no_op_after_that(url: str) -> None:
     ("version", "message"),
     [
         ("9999", f"has schema 9999, lamps .* has schema {schema.HEAD}; upgrade lamps"),
-        ("0000", f"has schema 0000, .* has schema {schema.HEAD}; run: lamps store upgrade --store"),
+        ("0000", f"has schema 0000, .* has schema {schema.HEAD}; run: lamps store upgrade --s"),
     ],
-)  # fmt: skip
+)
 def test_another_schema_is_refused_with_both_versions(
     url: str, version: str, message: str
 ) -> None:
@@ -103,6 +103,7 @@ def one_line(url: str, message: str) -> None:
     ("url", "message"),
     [
         ("lamps.db", "cannot be read, expected sqlite:///FILE"),
+        (f"postgresql://u:{PASSWORD}@host:port/db", "cannot be read"),
         ("sqlite://", "names no file"),
         ("sqlite:///:memory:", "names no file"),
         ("mysql://host/db", "dialect 'mysql'"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -307,3 +308,16 @@ def test_policies_are_registered_once(store: Store) -> None:
     assert list(policy.training_tables) == ["t1"]
     with pytest.raises(StoreError, match="exists already"):
         store.add_policy("lamps", "1", weights_sha256="b", training_tables=[], score=0.0)
+
+
+def test_threads_share_a_store(store: Store) -> None:
+    run = started(store, n=40)
+
+    def work(first: int) -> None:
+        for trial in range(first, 40, 4):
+            complete(store, decide(store, run, trial, 0))
+            store.run(run.name)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, range(4)))
+    assert [d.seq for d in store.decisions(run.id)] == list(range(1, 41))

@@ -127,7 +127,7 @@ def test_nul_and_surrogates_in_prose_are_shown(store: Store) -> None:
 
 
 def test_params_that_no_file_could_hold_are_refused(store: Store) -> None:
-    with pytest.raises(StoreError, match="are no JSON: .*surrogates") as caught:
+    with pytest.raises(StoreError, match=r"are no JSON: .*surrogates") as caught:
         store.create_run(spec(), [Candidate("replay", "curve-replay", {"curve": "\udcff"})])
     str(caught.value).encode("utf-8")
 

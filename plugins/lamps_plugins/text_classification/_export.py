@@ -25,7 +25,9 @@ from lamps_plugins.text_classification._heads import Head
 FORMAT = 1
 """Version of ``lamps.json``."""
 
-META, HEAD = "lamps.json", "head.safetensors"
+META, HEAD, POOLING = "lamps.json", "head.safetensors", "pooling.json"
+BATCH = 256  # rows that predict answers at a time
+TERMS, IDF = "vocabulary.json", "idf.safetensors"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +119,28 @@ def write_head(directory: Path, head: Head) -> None:
     save_file({"weight": weight, "bias": bias}, directory / HEAD)
 
 
+def write_tfidf(directory: Path, terms: list[dict[str, Any]], arrays: dict[str, np.ndarray]) -> None:
+    """Terms as JSON, their weights as safetensors."""
+    from safetensors.numpy import save_file
+
+    _write_json(directory / TERMS, terms)
+    save_file({k: np.ascontiguousarray(v) for k, v in arrays.items()}, directory / IDF)
+
+
+def write_encoder(
+    directory: Path, net: Any, tokenizer: Any, *, limit: int, last: bool, pooling: str
+) -> None:
+    """A network without a head in the folder ``encoder``, and how a text becomes one vector."""
+    from lamps_plugins.text_classification import _nets
+
+    folder = directory / "encoder"
+    folder.mkdir()
+    with _nets.quiet():
+        net.save_pretrained(folder)
+    write_tokenizer(folder, tokenizer, limit)
+    _write_json(directory / POOLING, {"limit": limit, "last": last, "pooling": pooling})
+
+
 def write_tokenizer(directory: Path, tokenizer: Any, max_length: int) -> None:
     """A tokenizer that cuts at ``max_length`` when asked to truncate."""
     from lamps_plugins.text_classification import _nets
@@ -153,7 +177,12 @@ def tensor_bytes(net: Any) -> int:
 
 def transformer_bytes(net: Any, tokenizer: Any, card: Card) -> int:
     """Bytes that `write_transformer` will write, without writing the weights."""
-    return tensor_bytes(net) + _tokenizer_bytes(tokenizer) + 4_096 + 40 * len(card.labels)
+    return network_bytes(net, tokenizer) + 2_500 + 60 * len(card.labels)
+
+
+def network_bytes(net: Any, tokenizer: Any) -> int:
+    """Bytes of a network, its config and its tokenizer on disk."""
+    return tensor_bytes(net) + _tokenizer_bytes(tokenizer) + 1_000
 
 
 @functools.lru_cache(maxsize=16)
@@ -243,18 +272,51 @@ def load(directory: Path) -> Classifier:
 
 
 def predict(
-    directory: Path, texts: Iterator[str] | Sequence[str], *, batch: int = 256
+    directory: Path, rows: Path | None, options: Mapping[str, Any]
 ) -> Iterator[dict[str, Json]]:
-    """Answers for any number of texts, a batch at a time; see `Classifier.answers`."""
+    """Answers for the rows of a data file, in their order; see `Classifier.answers`.
+
+    Args:
+        directory: An exported folder.
+        rows: A data file of any kind that a search reads; it needs no labels.
+        options: The family's options; ``text`` names the column.
+
+    Raises:
+        ProblemError: The folder is no export, the file cannot be read, or a row holds no text.
+    """
+    if rows is None:
+        raise ProblemError("predict needs a file with texts; name a CSV, TSV, JSONL or Parquet file")
     classifier = load(directory)
     pending: list[str] = []
-    for text in texts:
+    for text in _texts(rows, options):
         pending.append(text)
-        if len(pending) == batch:
+        if len(pending) == BATCH:
             yield from classifier.answers(pending)
             pending = []
     if pending:
         yield from classifier.answers(pending)
+
+
+def _texts(rows: Path, options: Mapping[str, Any]) -> Iterator[str]:
+    """The texts of a file. A missing text is an empty one, so that answers and rows stay side by side."""
+    from lamps_plugins.text_classification._columns import find_text, require_column
+    from lamps_plugins.text_classification._options import parse_options
+    from lamps_plugins.text_classification._reader import open_tables
+
+    chosen = parse_options(options)
+    for table in open_tables(rows, chosen):
+        if chosen.text:
+            require_column(table, chosen.text, "text")
+            column = chosen.text
+        else:
+            taken = {chosen.target} if chosen.target else set()
+            column, _ = find_text(table, table.preview(), taken)
+        for line, (text,) in table.rows([column]):
+            if text is not None and not isinstance(text, str):
+                raise ProblemError(
+                    f"{rows}, line {line}: column {column!r} holds {text!r:.40} ({type(text).__name__}); expected text"
+                )
+            yield text or ""
 
 
 def _write_json(path: Path, value: Any) -> None:

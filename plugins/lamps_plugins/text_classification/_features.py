@@ -213,3 +213,23 @@ def pooled(
     if head is not None:
         result["head"] = head[rows, at] if head.ndim == 3 else head
     return result
+
+
+def embedder(
+    net: nn.Module, tokenizer: Any, *, limit: int, last: bool, pooling: str, batch: int = 32
+) -> Callable[[Sequence[str]], np.ndarray]:
+    """The function from texts to one vector each, ``[n, width] float32``, by a network without a head."""
+    import torch
+
+    def embed(texts: Sequence[str]) -> np.ndarray:
+        rows = encode(tokenizer, texts, limit)
+        config: Any = net.config
+        result = np.empty((len(rows), int(config.hidden_size)), dtype=np.float32)
+        with torch.inference_mode():
+            for chosen in _nets.by_length(rows, batch):
+                ids, mask = _nets.pad_batch([rows[i] for i in chosen], tokenizer.pad_token_id)
+                hidden = net(input_ids=ids, attention_mask=mask)[0]
+                result[chosen] = pooled(hidden, mask, last=last)[pooling].float().cpu().numpy()
+        return result
+
+    return embed

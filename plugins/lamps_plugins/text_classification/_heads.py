@@ -1,4 +1,4 @@
-"""Linear heads on fixed features: logistic regression, and the closed-form one that landmark 0 uses.
+"""Linear heads on fixed features: logistic regression, also where landmark 0 of a network gets its last layer from.
 
 A head is ``(weight [n_labels, d], bias [n_labels])`` in float32; its logits are ``x @ weight.T + bias``.
 """
@@ -48,84 +48,24 @@ def constant_head(targets: np.ndarray, n_labels: int, width: int) -> Head:
     return np.zeros((n_labels, width), np.float32), prior(targets, n_labels)
 
 
-def lda_head(x: np.ndarray, targets: np.ndarray, n_labels: int) -> Head:
-    """Linear discriminant analysis with a shrunk covariance, in closed form: strong with a handful of examples.
+def frozen_head(
+    x: np.ndarray, targets: np.ndarray, n_labels: int, *, c: float = 0.1, balanced: bool = False
+) -> tuple[Head, bool]:
+    """`fit_logistic` on dense features that are centred and scaled by one number first; the head takes them as they were.
 
-        w_c = S^-1 (mu_c - mu),   z_c = t (w_c . x - w_c . (mu_c + mu) / 2) + log p_c                            (1)
-        S = (1 - a) S_within + a tr(S_within)/d I
-
-    ``a`` is Ledoit and Wolf's. With fewer examples than dimensions the scores are right in order and far too large, so
-    ``t`` in (0, 1] makes the log loss of five-fold cross-validation smallest. With several labels a text, each label is
-    one two-class problem with the same S. A label without examples keeps its prior.
+    One scale for all dimensions keeps their proportions and makes ``c`` mean the same for every network. Of the heads
+    tried on a handful of news texts (n = 63, 125; three encoders) this had the lowest log loss by far; shrunk linear
+    discriminants were as right and ten times as overconfident.
 
     Shape:
-        x: [n, d];  targets: [n] int64 or [n, n_labels] float32.
-
-    Source:
-        Ledoit, Wolf 2004, A well-conditioned estimator for large-dimensional covariance matrices; Hastie, Tibshirani,
-        Friedman, The Elements of Statistical Learning, section 4.3.
+        x: [n, d] float32;  targets: [n] int64 or [n, n_labels] float32.
     """
     x = np.asarray(x, dtype=np.float64)
-    weight, offset = _lda(x, targets, n_labels)
-    base = prior(targets, n_labels).astype(np.float64)
-    scale = _temperature(x, targets, n_labels)
-    return (scale * weight).astype(np.float32), (scale * offset + base).astype(np.float32)
-
-
-def _lda(x: Any, targets: np.ndarray, n_labels: int) -> tuple[Any, Any]:
-    """``w`` and the offset of equation (1), before ``t`` and the prior."""
-    from sklearn.covariance import ledoit_wolf_shrinkage
-
-    multi = targets.ndim == 2
-    member = targets.astype(np.float64) if multi else np.eye(n_labels)[targets]
-    counts = member.sum(axis=0)
-    inside = member.T @ x / np.maximum(counts, 1)[:, None]
     centre = x.mean(axis=0)
-    residual = x - centre if multi else x - inside[targets]
-    shrink = float(ledoit_wolf_shrinkage(residual, assume_centered=True)) if len(x) > 1 else 1.0
-    within = residual.T @ residual / len(x)
-    scale = max(float(np.trace(within)) / x.shape[1], 1e-8)
-    shrink = max(shrink, 0.05)
-    covariance = (1 - shrink) * within + shrink * scale * np.eye(x.shape[1])
-    if multi:
-        other = (1 - member).T @ x / np.maximum(len(x) - counts, 1)[:, None]
-        empty = (counts == 0) | (counts == len(x))
-    else:
-        # Around the common mean, so that a label without examples sits at logit log p_c.
-        other = np.broadcast_to(centre, inside.shape)
-        empty = counts == 0
-    weight = np.linalg.solve(covariance, (inside - other).T).T
-    offset = -np.einsum("ld,ld->l", weight, inside + other) / 2
-    weight[empty], offset[empty] = 0, 0
-    return weight, offset
-
-
-FOLDS = 5
-
-
-def _temperature(x: Any, targets: np.ndarray, n_labels: int) -> float:
-    """The ``t`` of equation (1): the best of a grid on held-out fifths of the examples."""
-    n = len(x)
-    if n < 2 * FOLDS:
-        return 0.1
-    fold = np.arange(n) % FOLDS
-    scores, priors = np.empty((n, n_labels)), np.empty((n, n_labels))
-    for k in range(FOLDS):
-        inside, outside = fold != k, fold == k
-        weight, offset = _lda(x[inside], targets[inside], n_labels)
-        scores[outside] = x[outside] @ weight.T + offset
-        priors[outside] = prior(targets[inside], n_labels)
-    grid = np.geomspace(1e-3, 1, 25)
-    return float(min(grid, key=lambda t: mean_loss(t * scores + priors, targets)))
-
-
-def mean_loss(logits: Any, targets: np.ndarray) -> float:
-    """Cross-entropy, binary and summed over labels where a text may have several, a text."""
-    if targets.ndim == 2:
-        return float((np.logaddexp(0, logits) - targets * logits).sum(axis=1).mean())
-    top = logits.max(axis=1)
-    total = top + np.log(np.exp(logits - top[:, None]).sum(axis=1))
-    return float((total - logits[np.arange(len(logits)), targets]).mean())
+    scale = max(float(np.sqrt(((x - centre) ** 2).mean())), 1e-8)
+    head, converged = fit_logistic((x - centre) / scale, targets, n_labels, c=c, balanced=balanced)
+    weight = head[0].astype(np.float64) / scale
+    return (weight.astype(np.float32), (head[1] - weight @ centre).astype(np.float32)), converged
 
 
 def without_bias(head: Head, x: np.ndarray) -> Floats:
@@ -168,6 +108,8 @@ def fit_logistic(
     """
     weight, bias = constant_head(targets, n_labels, x.shape[1])
     converged = True
+    if x.shape[1] == 0:
+        return (weight, bias), True
     if targets.ndim == 2:
         for label in range(n_labels):
             column = targets[:, label].astype(np.int64)

@@ -10,13 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from lamps.errors import ProblemError, did_you_mean
+from lamps.errors import ProblemError
 from lamps.types import Json
 
 from ._card import described_data, remarks
+from ._columns import find_text, require_column
 from ._labels import Label, LabelReader, detect_separator, infer_labels, targets_of
-from ._options import DataOptions
-from ._reader import SPLIT_WORDS, Table, open_tables
+from ._options import SPLIT_WORDS, DataOptions
+from ._reader import Table, open_tables
 from ._splits import SPLITS, Reservoir, Sample, assign, normalised, spread, text_key, units_of
 
 __all__ = ["Parts", "load", "parts_of"]
@@ -100,16 +101,20 @@ class _RowReader:
                 f"Columns: {first.listing()}"
             )
         for table in tables:
-            self._require(table, options.target, "target")
-            self._require(table, options.group, "group")
-            self._require(table, options.text, "text")
-        self._require(first, options.split_column, "split_column")
+            require_column(table, options.target, "target")
+            require_column(table, options.group, "group")
+            require_column(table, options.text, "text")
+        require_column(first, options.split_column, "split-column")
         preview = first.preview()
         if not preview:
             raise ProblemError(f"{first.path} has a header but no rows")
-        self.text = options.text or self._find_text(first, preview)
+        self.text = options.text or ""
+        if not self.text:
+            taken = (options.target, options.group, options.split_column)
+            self.text, note = find_text(first, preview, taken)
+            self.notes += note
         for table in tables[1:]:
-            self._require(table, self.text, "text")
+            require_column(table, self.text, "text")
         separator = options.label_separator
         if separator is None and options.multi_label:
             place = first.columns.index(options.target)
@@ -117,37 +122,6 @@ class _RowReader:
             if separator:
                 self.notes.append(f"labels of one row are separated by {separator!r} (detected)")
         self.labels = LabelReader(options.target, separator)
-
-    def _require(self, table: Table, column: str | None, role: str) -> None:
-        if column is not None and column not in table.columns:
-            raise ProblemError(
-                f"{table.path} has no column {column!r} (--{role.replace('_', '-')}). "
-                + did_you_mean(column, (c for c in table.columns if c))
-            )
-
-    def _find_text(self, table: Table, preview: Sequence[Sequence[Any]]) -> str:
-        """The string column with the longest texts on average."""
-        taken = {self.options.target, self.options.group, self.options.split_column}
-        means: dict[str, float] = {}
-        for place, column in enumerate(table.columns):
-            values = [row[place] for row in preview if row[place] not in (None, "")]
-            if column in taken or not values or not all(isinstance(v, str) for v in values):
-                continue
-            if not table.typed and all(_is_number(v) for v in values):
-                continue
-            means[column] = sum(map(len, values)) / len(values)
-        if not means:
-            raise ProblemError(
-                f"{table.path} has no column of text besides {self.options.target!r}. Name one "
-                f"with --text. Columns: {table.listing()}"
-            )
-        best = max(means, key=lambda c: means[c])
-        if len(means) > 1:
-            self.notes.append(
-                f"text is read from column {best!r} (longest of {len(means)} text columns, "
-                f"{means[best]:.0f} characters on average); --text names another"
-            )
-        return best
 
     def samples(self) -> Iterator[tuple[str | None, Sample]]:
         options, seed = self.options, self.options.split_seed
@@ -209,14 +183,6 @@ class _RowReader:
 
 def _split_word(value: Any) -> str:
     return "" if value is None else str(value).strip().lower()
-
-
-def _is_number(value: str) -> bool:
-    try:
-        float(value)
-    except ValueError:
-        return False
-    return True
 
 
 def _without_surrogates(text: str) -> str:
@@ -348,8 +314,8 @@ def _split(
     if len(units) < 1 + len(missing):
         what = f"groups of column {options.group!r}" if options.group else "different texts"
         raise ProblemError(
-            f"{where} has {len(units)} {what}; expected at least {1 + len(missing)}, so that train "
-            f"and {' and '.join(missing)} share none"
+            f"{where} has {len(units)} {what}; expected at least {1 + len(missing)}, so that "
+            f"train and {' and '.join(missing)} share none"
         )
     share = {"val": options.val_share, "test": options.test_share}
     caps = options.caps()

@@ -105,8 +105,8 @@ class LinearMethod(TextMethod[P]):
         self.size_: tuple[int, int] | None = None
 
     @abstractmethod
-    def train_features(self, problem: TextProblem, n: int, *, fresh: bool) -> Any:
-        """Features of the first ``n`` training texts, [n, d]; ``fresh`` asks to learn their vocabulary from these texts."""
+    def train_features(self, problem: TextProblem, n: int) -> Any:
+        """Features of the first ``n`` training texts, [n, d]; what features learn, they learn from these texts."""
 
     @abstractmethod
     def text_features(self, problem: TextProblem) -> Callable[[Sequence[str]], Any]:
@@ -128,6 +128,15 @@ class LinearMethod(TextMethod[P]):
         """Weights besides the head's."""
         return 0
 
+    def feature_bytes(self, problem: TextProblem) -> int:
+        """Bytes of what `write` writes, measured by writing it into a folder that is thrown away."""
+        return _written(lambda folder: self.write(problem, folder))
+
+    def fit_head(self, x: Any, targets: np.ndarray, n_labels: int) -> tuple[_heads.Head, bool]:
+        """The head of a landmark, and whether its fit converged."""
+        p: Any = self.params
+        return _heads.fit_logistic(x, targets, n_labels, c=p.c, balanced=p.class_weights == "balanced")
+
     def zero_head(self, x: Any, targets: np.ndarray, n_labels: int) -> _heads.Head:
         """The head of landmark 0, from the few examples of the first block: their label shares."""
         return _heads.constant_head(targets, n_labels, x.shape[1])
@@ -138,13 +147,10 @@ class LinearMethod(TextMethod[P]):
         if self.fidelity_ is not None and fidelity <= self.fidelity_:
             return self
         n = problem.prefix(fidelity) if fidelity > 0 else first_prefix(problem)
-        x = self.train_features(problem, n, fresh=True)
+        x = self.train_features(problem, n)
         targets = problem.targets("train")[:n]
         if fidelity > 0:
-            params: Any = self.params
-            self.head_, self.converged_ = _heads.fit_logistic(
-                x, targets, problem.n_labels, c=params.c, balanced=params.class_weights == "balanced"
-            )
+            self.head_, self.converged_ = self.fit_head(x, targets, problem.n_labels)
         else:
             self.head_ = self.zero_head(x, targets, problem.n_labels)
         self.fidelity_, self.size_ = fidelity, None
@@ -163,17 +169,19 @@ class LinearMethod(TextMethod[P]):
         return {"converged": float(self.converged_)}
 
     def sizes(self, problem: TextProblem) -> tuple[int, int]:
-        """Measured by saving once a landmark into a folder that is thrown away."""
+        """Measured by writing once a landmark into a folder that is thrown away; large copies are only counted."""
         if self.size_ is None:
             assert self.head_ is not None
-            folder = Path(tempfile.mkdtemp(prefix="lamps-size-"))
-            try:
-                self.save(problem, folder)
-                total = sum(f.stat().st_size for f in folder.rglob("*") if f.is_file())
-            finally:
-                shutil.rmtree(folder, ignore_errors=True)
-            self.size_ = (self.head_[0].size + self.head_[1].size + self.n_feature_params(), total)
+            head = self.head_
+            own = _written(lambda folder: self._write_own(problem, folder))
+            n_params = head[0].size + head[1].size + self.n_feature_params()
+            self.size_ = (n_params, own + self.feature_bytes(problem))
         return self.size_
+
+    def _write_own(self, problem: TextProblem, directory: Path) -> None:
+        assert self.head_ is not None
+        _export.write_head(directory, self.head_)
+        _export.write_card(directory, self.card(problem), kind=self.export_kind())
 
     def state_dict(self) -> State:
         """See `Method.state_dict`."""
@@ -193,10 +201,8 @@ class LinearMethod(TextMethod[P]):
     def save(self, problem: TextProblem, directory: Path) -> None:
         """A folder of JSON and safetensors that `lamps predict` reads; see `_export`."""
         self.require_fitted()
-        assert self.head_ is not None
-        _export.write_head(directory, self.head_)
+        self._write_own(problem, directory)
         self.write(problem, directory)
-        _export.write_card(directory, self.card(problem), kind=self.export_kind())
 
     @abstractmethod
     def export_kind(self) -> str:
@@ -205,3 +211,12 @@ class LinearMethod(TextMethod[P]):
 
 def _float32(value: Any) -> np.ndarray:
     return np.asarray(value, dtype=np.float32)
+
+
+def _written(write: Callable[[Path], None]) -> int:
+    folder = Path(tempfile.mkdtemp(prefix="lamps-size-"))
+    try:
+        write(folder)
+        return sum(f.stat().st_size for f in folder.rglob("*") if f.is_file())
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

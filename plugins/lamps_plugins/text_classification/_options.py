@@ -10,7 +10,7 @@ from lamps.errors import ConfigError, did_you_mean
 from lamps.method import ProblemOption
 from lamps.types import Json
 
-__all__ = ["FORMATS", "OPTIONS", "SUFFIXES", "DataOptions", "parse_options"]
+__all__ = ["FORMATS", "OPTIONS", "SPLIT_WORDS", "SUFFIXES", "DataOptions", "parse_options"]
 
 FORMATS = ("csv", "tsv", "jsonl", "parquet", "datasets")
 """What a data file may be; ``csv`` and ``tsv`` differ in the delimiter that is tried first."""
@@ -20,6 +20,13 @@ SUFFIXES = {
     ".json": "jsonl", ".parquet": "parquet", ".pq": "parquet",
 }  # fmt: skip
 """Format by the suffix of a file name, ``.gz`` aside."""
+
+SPLIT_WORDS = {
+    "train": "train", "training": "train",
+    "val": "val", "valid": "val", "validation": "val", "dev": "val", "development": "val",
+    "test": "test", "testing": "test",
+}  # fmt: skip
+"""What people call the three splits."""
 
 OPTIONS: tuple[ProblemOption, ...] = (
     ProblemOption(name="target", doc="Column that holds the label."),
@@ -211,6 +218,8 @@ def _check(options: DataOptions) -> None:
         value = getattr(options, name)
         if value is not None and len(value) != 1 and not (name == "quote" and value == "none"):
             raise ConfigError(f"option {name}={value!r}: expected one character")
+    if options.split_seed >= 2**63:
+        raise ConfigError(f"option split_seed={options.split_seed}: expected less than 2**63")
     if options.split_column and (options.val or options.test):
         raise ConfigError(
             "options split_column and val or test exclude each other; the column already says "

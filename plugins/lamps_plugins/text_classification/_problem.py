@@ -271,6 +271,9 @@ class TextFamily(Family):
         chosen = parse_options(options)
         path = Path(reference).expanduser()
         if reference == "toy" and not path.exists():
+            extra = set(chosen.as_json()) - {"split_seed", "target"}
+            if extra:
+                raise ConfigError(f"the built-in 'toy' takes split_seed only, not {sorted(extra)}")
             return self.toy_problem(seed=chosen.split_seed)
         path = path.absolute()
         held = {
@@ -342,10 +345,17 @@ class TextFamily(Family):
     def predict(
         self, directory: Path, rows: Path | None, options: Mapping[str, Any]
     ) -> Iterable[Mapping[str, Json]]:
-        """Labels of new texts by an exported member."""
+        """Labels of new texts by an exported member, one answer a row in the order of the file.
+
+        Args:
+            directory: The exported member.
+            rows: A data file; None reads one text a line from standard input.
+            options: ``text``, and how to read the file, as for `open_problem`.
+        """
+        from ._columns import read_texts
         from ._export import predict
 
-        return predict(directory, rows, options)
+        return predict(directory, read_texts(rows, options))
 
     def bad_inputs(self) -> Iterator[tuple[str, Any, str]]:
         """Data that must be refused: name, call that raises `ProblemError`, part of the text."""

@@ -23,20 +23,13 @@ from typing import IO, Any
 from lamps.errors import MissingExtra, ProblemError
 from lamps.types import Json
 
-from ._options import SUFFIXES, DataOptions
+from ._options import SPLIT_WORDS, SUFFIXES, DataOptions
 from ._sniff import Dialect, FileFacts, open_bytes, scan, sniff_dialect
 
-__all__ = ["SPLIT_WORDS", "Row", "Table", "open_tables"]
+__all__ = ["Row", "Table", "open_tables"]
 
 Row = tuple[int, tuple[Any, ...]]
 """Line (or row) number counted from 1, as an editor shows it, and the values asked for."""
-
-SPLIT_WORDS = {
-    "train": "train", "training": "train",
-    "val": "val", "valid": "val", "validation": "val", "dev": "val", "development": "val",
-    "test": "test", "testing": "test",
-}  # fmt: skip
-"""What people call the three splits."""
 
 _PREVIEW = 1_000  # rows that column detection looks at
 _NAMES_SHOWN = 12

@@ -111,8 +111,8 @@ def scan(path: Path, *, binary: bool, encoding: str | None = None) -> FileFacts:
         return facts
     bom = next((name for mark, name in _BOMS if head.startswith(mark)), None)
     name = _known_codec(encoding, path) if encoding else bom or _utf16_without_bom(head) or "utf-8"
-    if bom == "utf-8-sig" and codecs.lookup(name).name == "utf-8":
-        name = "utf-8-sig"  # a user who says UTF-8 does not mean the mark to become text
+    if bom and name.startswith(bom.removesuffix("-sig")):
+        name = bom  # a user who says utf-8 or utf-16-le does not mean the mark to become text
     trouble = _undecodable(head, blocks, name)
     if trouble is not None:
         offset, sample = trouble
@@ -138,6 +138,9 @@ def _blocks(path: Path, gzipped: bool) -> Iterator[bytes]:
 
 def _known_codec(encoding: str, path: Path) -> str:
     try:
+        b"a".decode(
+            encoding, "ignore"
+        )  # refuses codecs that are no text encodings, such as base64
         return codecs.lookup(encoding).name
     except LookupError as error:
         raise ProblemError(
@@ -197,7 +200,7 @@ def _eight_bit_codec(path: Path, sample: bytes, offset: int) -> str:
             from charset_normalizer import from_bytes
         except ImportError as error:
             raise MissingExtra("detecting an encoding", "charset-normalizer", "text") from error
-        # Codecs of one alphabet differ in where capitals lie, and people write mostly small letters.
+        # Codecs of an alphabet differ in where capitals lie; people write mostly small letters.
         matches = sorted(from_bytes(sample), key=lambda match: _shouts(str(match)))
         if matches:
             return codecs.lookup(matches[0].encoding).name

@@ -310,7 +310,7 @@ def mean_loss(net: nn.Module, examples: Examples) -> float:
     import torch
 
     logits = torch.from_numpy(_nets.logits_of_tokens(net, examples.rows, examples.pad_id))
-    loss, mass = loss_of(logits, torch.from_numpy(examples.targets), None)
+    loss, mass = loss_of(logits, torch.tensor(examples.targets), None)
     return float(loss / mass)
 
 

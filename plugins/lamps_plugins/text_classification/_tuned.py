@@ -1,7 +1,8 @@
-"""The life of a fine-tuned network: landmark 0 in closed form, blocks of training, checkpoints of what is trainable.
+"""The life of a fine-tuned network: landmark 0 on frozen features, blocks of training, checkpoints of what is trainable.
 
-**Landmark 0.** The classifier's last layer is set by shrunk linear discriminant analysis (`_heads.lda_head`) on what the
-frozen network shows of the first block's texts. Those features are cached, so all candidates of one model share them.
+**Landmark 0.** The classifier's last layer is set by a strongly regularised logistic regression (`_heads.frozen_head`) on
+what the frozen network shows of the first block's texts. Those features are cached, so all candidates of a model share
+them, and training starts from a head that is right rather than from noise.
 
 **Landmarks 1..K.** `_training.train_block` goes on from there. Inside the last block the validation loss is looked at four
 times; the best weights are kept, and two looks in a row without a new best end the run.
@@ -64,7 +65,7 @@ class TunedMethod(TextMethod[P]):
         """Mark what is trained and add what the method adds; torch's generator is already seeded by the trial.
 
         Args:
-            net: The classifier with its closed-form head; every parameter requires a gradient.
+            net: The classifier with the head of landmark 0; every parameter requires a gradient.
             problem: The instance.
         """
 
@@ -155,7 +156,7 @@ class TunedMethod(TextMethod[P]):
 
         n = first_prefix(problem)
         x = _features.features(problem, self.model_info(), "train", n_layers=n_layers, n=n)["head"]
-        head = _heads.lda_head(x, problem.targets("train")[:n], problem.n_labels)
+        head, _ = _heads.frozen_head(x, problem.targets("train")[:n], problem.n_labels)
         last = _nets.last_layer(net)
         with torch.no_grad():
             if last.bias is None:

@@ -6,7 +6,7 @@ every weight moves, in small steps, for a few epochs.
     theta <- theta - rate(s) (AdamW(grad) + decay theta)          rate: warm-up, then linear to zero           (1)
 
 Ours, not the paper's: the token embeddings stay as they are unless asked for (they are half of a small encoder's weights
-and most of their rows never occur), and the head starts from the closed form of landmark 0, not from noise.
+and most of their rows never occur), and the head starts from that of landmark 0, not from noise.
 Oracle: with ``lr`` 0 only the last layer moves.
 """
 

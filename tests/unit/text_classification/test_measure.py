@@ -1,4 +1,4 @@
-"""The common measurement equals scikit-learn where that is defined, and says NaN where scores are not finite."""
+"""The common measurement equals scikit-learn, and says NaN where scores are not finite."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_scores_that_are_not_finite_give_nan_and_never_raise(
     toy: TextProblem, split: Any, bad: float
 ) -> None:
     def broken(texts: Sequence[str]) -> np.ndarray[Any, Any]:
-        logits = noisy(toy)(texts)
+        logits = np.array(noisy(toy)(texts))
         logits[0, 0] = bad
         return logits
 
@@ -151,7 +151,7 @@ def test_latency_is_taken_one_text_at_a_time_on_the_same_texts(toy: TextProblem)
 
     def logits_of(texts: Sequence[str]) -> np.ndarray[Any, Any]:
         calls.append(list(texts))
-        return noisy(toy)(texts)
+        return np.asarray(noisy(toy)(texts))
 
     assert len(latencies_ms(toy, logits_of)) == 20
     first, calls[:] = list(calls), []

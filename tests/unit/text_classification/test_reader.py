@@ -1,4 +1,4 @@
-"""Files of every format, encoding and dialect give the same rows, or one clear line says why not."""
+"""Files of every format and dialect give the same rows, or one clear line says why not."""
 
 from __future__ import annotations
 
@@ -110,6 +110,15 @@ def test_what_a_csv_writer_wrote_is_read_back(
     path = tmp_path / "any.csv"
     path.write_bytes(as_csv(rows, delimiter=delimiter, quoting=csv.QUOTE_ALL).encode())
     assert read(path) == rows
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16-le"])
+def test_a_mark_is_no_text_even_if_the_encoding_is_given(tmp_path: Path, encoding: str) -> None:
+    path = tmp_path / "data.csv"
+    path.write_bytes(("\ufeff" + as_csv(ROWS)).encode(encoding))
+    assert read(path, encoding=encoding) == ROWS
+    with pytest.raises(ProblemError, match="unknown encoding 'base64'"):
+        opened(path, encoding="base64")
 
 
 def test_unquoted_tsv_keeps_stray_quotes(tmp_path: Path) -> None:

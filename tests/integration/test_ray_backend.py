@@ -1,0 +1,80 @@
+"""The same searches as Ray tasks: crashes, retries, resources."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+import lamps
+from lamps.errors import ConfigError
+from lamps.scheduler.ray import RayBackend
+from lamps.types import Candidate, Resources
+
+pytestmark = [pytest.mark.ray, pytest.mark.xdist_group("ray"), pytest.mark.usefixtures("ray_cluster")]
+
+
+def curve(name: str, **params: object) -> Candidate:
+    return Candidate("replay", "curve-replay", {"curve": name, **params})  # type: ignore[dict-item]
+
+
+def test_ray_equals_local(curves: Path, store_url: str) -> None:
+    fronts = []
+    for backend in ("local", "ray"):
+        run = lamps.search(
+            problem=f"replay:{curves}", policy="exhaustive", backend=backend, store=store_url
+        )
+        fronts.append([(m.index, dict(m.values)) for m in run.front()])
+    assert fronts[0] == fronts[1]
+
+
+def test_crashes_are_retried_and_counted_once(curves: Path, store_url: str, tmp_path: Path) -> None:
+    pool = [
+        curve("a"),
+        curve("b", fault="kill", fault_flag=str(tmp_path / "struck")),
+        curve("c", fault="kill"),
+        curve("d", fault="raise"),
+    ]
+    run = lamps.search(
+        problem=f"replay:{curves}",
+        candidates=pool,
+        policy="exhaustive",
+        workers=2,
+        store=store_url,
+    )
+    trials = run.trials()
+    assert [t.state for t in trials] == ["complete", "complete", "crashed", "failed"]
+    assert trials[2].attempts == 3
+    assert "WorkerCrashed" in (trials[2].error or "")
+    assert [e.landmark for e in trials[1].evaluations] == [0, 1, 2, 3]
+    assert run.record.n_evaluations == 4 + 4 + 1 + 1
+    assert lamps.open_store(store_url).check() == []
+
+
+def test_impossible_resources_are_refused_at_once(curves: Path) -> None:
+    backend = RayBackend(2)
+    started = time.monotonic()
+    family = lamps.api.open_problem(None, f"replay:{curves}", {}, "")[1]
+    with pytest.raises(ConfigError, match="needs 999 CPU, the cluster has"):
+        backend.start(family, [Resources(cpus=999)])
+    with pytest.raises(ConfigError, match="needs 1 GPU"):
+        backend.start(family, [Resources(gpus=1)])
+    assert time.monotonic() - started < 10
+
+
+def test_cancelled_landmarks_are_reported(curves: Path) -> None:
+    from lamps.scheduler.worker import LandmarkTask
+
+    backend = RayBackend(2)
+    problem = lamps.api.open_problem(None, f"replay:{curves}", {}, "")[1]
+    backend.start(problem, [Resources()])
+    backend.submit(
+        LandmarkTask(
+            key=5, candidate=curve("a", sleep_s=60.0), fidelity=0.0, seed=0, target="/nowhere/x"
+        )
+    )
+    assert backend.free == 1
+    assert backend.wait(0.1) == []
+    assert [(r.key, r.kind) for r in backend.cancel()] == [(5, "cancelled")]
+    assert backend.free == 2
