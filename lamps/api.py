@@ -175,6 +175,7 @@ def search(
     for text in chosen:
         opened.objective(text)
     rule = policies.make(policy, seed=seed)
+    engine = make_backend(backend, workers=n_workers, address=address, dashboard=dashboard)
     spec = RunSpec(
         name=name or f"{opened.name}-{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(2).hex()}",
         family=family.name,
@@ -207,7 +208,7 @@ def search(
     )
     with SqlStore.open(settings.store) as database:
         run = database.create_run(spec, pool, [c.label for c in pool])
-        outcome = _drive(database, run, opened, settings.plugin_path, listener, address)
+        outcome = _drive(database, run, opened, engine, settings.plugin_path, listener)
     return Run(settings.store, run.name, outcome)
 
 
@@ -254,7 +255,13 @@ def resume(
             workers=None if workers is None else _workers(str(kept["backend"]), workers),
         )
         run = database.run(name)
-        outcome = _drive(database, run, opened, str(path), listener, address)
+        engine = make_backend(
+            str(kept["backend"]),
+            workers=run.workers,
+            address=None if kept["address"] is None else str(kept["address"]),
+            dashboard=bool(kept["dashboard"]),
+        )
+        outcome = _drive(database, run, opened, engine, str(path), listener)
     return Run(settings.store, name, outcome)
 
 
@@ -262,20 +269,14 @@ def _drive(
     database: SqlStore,
     run: StoredRun,
     problem: Problem,
+    backend: Backend,
     plugin_path: str,
     listener: Listener | None,
-    address: str | None,
 ) -> Outcome:
     """Run the controller on a stored run until it ends, with the run's own settings."""
     from lamps.scheduler.signals import gentle_stop
 
     rule = policies.make(str(run.settings["policy"]), seed=run.seed)
-    backend = make_backend(
-        str(run.settings["backend"]),
-        workers=run.workers,
-        address=address or _text(run.settings.get("address")),
-        dashboard=bool(run.settings.get("dashboard")),
-    )
     try:
         pool = [t.candidate for t in database.trials(run.id)]
         classes = _classes(pool, plugin_path)
@@ -294,10 +295,6 @@ def _drive(
             return controller.execute()
     finally:
         backend.close()
-
-
-def _text(value: Any) -> str | None:
-    return None if value is None else str(value)
 
 
 def _workers(backend: str, wanted: int) -> int:

@@ -37,7 +37,7 @@ def parse_url(url: str) -> URL:
     """
     try:
         parsed = make_url(url)
-    except (ArgumentError, ValueError) as error:
+    except (ArgumentError, ValueError):
         raise StoreError(
             f"store URL {_masked(url)!r} cannot be read, expected sqlite:///FILE or "
             "postgresql://USER:PASSWORD@HOST/DATABASE"

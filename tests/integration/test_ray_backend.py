@@ -12,7 +12,11 @@ from lamps.errors import ConfigError
 from lamps.scheduler.ray import RayBackend
 from lamps.types import Candidate, Resources
 
-pytestmark = [pytest.mark.ray, pytest.mark.xdist_group("ray"), pytest.mark.usefixtures("ray_cluster")]
+pytestmark = [
+    pytest.mark.ray,
+    pytest.mark.xdist_group("ray"),
+    pytest.mark.usefixtures("ray_cluster"),
+]
 
 
 def curve(name: str, **params: object) -> Candidate:
@@ -29,7 +33,9 @@ def test_ray_equals_local(curves: Path, store_url: str) -> None:
     assert fronts[0] == fronts[1]
 
 
-def test_crashes_are_retried_and_counted_once(curves: Path, store_url: str, tmp_path: Path) -> None:
+def test_crashes_are_retried_and_counted_once(
+    curves: Path, store_url: str, tmp_path: Path
+) -> None:
     pool = [
         curve("a"),
         curve("b", fault="kill", fault_flag=str(tmp_path / "struck")),

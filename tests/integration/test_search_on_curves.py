@@ -63,8 +63,12 @@ def test_replay_equals_live(curves: Path, store_url: str) -> None:
 def test_stop_and_resume_decides_as_without(policy: str, curves: Path, store_url: str) -> None:
     """12 landmarks = 5 + resume 7, byte-equal decisions with one worker, features included."""
     common = {"problem": f"replay:{curves}", "policy": policy, "backend": "replay"}
-    whole = lamps.search(**common, store=store_url, name="whole", seed=3, budget=Budget(landmarks=12))
-    parts = lamps.search(**common, store=store_url, name="parts", seed=3, budget=Budget(landmarks=5))
+    whole = lamps.search(
+        **common, store=store_url, name="whole", seed=3, budget=Budget(landmarks=12)
+    )
+    parts = lamps.search(
+        **common, store=store_url, name="parts", seed=3, budget=Budget(landmarks=5)
+    )
     assert parts.record.state == "exhausted"
     assert parts.record.n_decisions == 5
     parts = lamps.resume("parts", store=store_url, budget=Budget(landmarks=12))

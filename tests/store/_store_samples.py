@@ -56,13 +56,12 @@ def started(store: Store, name: str = "first", n: int = 3, **changes: Any) -> Ru
 
 
 def decide(store: Store, run: Run, trial: int, landmark: int, **changes: Any) -> Decision:
-    values = {"policy": "round-robin", "features_hash": "abc", "seed": 7} | changes
-    return store.decide(run.id, trial, landmark, **values)
+    values: dict[str, Any] = {"policy": "round-robin", "features_hash": "abc", "seed": 7}
+    return store.decide(run.id, trial, landmark, **(values | changes))
 
 
 def complete(store: Store, decision: Decision, *numbers: float, **changes: Any) -> str | None:
     numbers = numbers or (0.5, 2.0, 1.0)
     values = dict(zip([o.name for o in OBJECTIVES], numbers, strict=True))
-    return store.complete(
-        decision.id, **({"values": values, "signals": {}, "cost": COST} | changes)
-    )
+    outcome: dict[str, Any] = {"values": values, "signals": {}, "cost": COST}
+    return store.complete(decision.id, **(outcome | changes))

@@ -10,11 +10,11 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 from _store_samples import COST, FIDELITIES, candidates, complete, decide, spec, started
-from sqlalchemy import Connection, insert
+from sqlalchemy import Connection, delete, insert, select
 
 from lamps.store import Run, Store
 from lamps.store.columns import pack
-from lamps.store.models import CostRow, DecisionRow, EvaluationRow, TrialRow
+from lamps.store.models import CostRow, DecisionRow, EvaluationRow, TrialRow, core
 
 
 def fill(store: Store, n_trials: int, n_landmarks: int) -> tuple[Run, np.ndarray]:
@@ -28,11 +28,11 @@ def fill(store: Store, n_trials: int, n_landmarks: int) -> tuple[Run, np.ndarray
         first = store.trials(run.id)[0]
         assert first.index == 0
         row = connection.execute(
-            TrialRow.__table__.select().where(TrialRow.run_id == run.id)
+            select(core(TrialRow)).where(TrialRow.run_id == run.id)
         ).mappings().one()  # fmt: skip
         base = {k: v for k, v in row.items() if k not in ("id", "trial_index")}
         base |= {"state": "complete", "landmark": n_landmarks - 1, "attempts": 1}
-        connection.execute(TrialRow.__table__.delete().where(TrialRow.run_id == run.id))
+        connection.execute(delete(core(TrialRow)).where(TrialRow.run_id == run.id))
         connection.execute(
             insert(TrialRow),
             [base | {"id": row["id"] + i, "trial_index": i} for i in range(n_trials)],

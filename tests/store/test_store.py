@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 import pytest
@@ -82,7 +83,7 @@ def test_two_thousand_candidates_are_quick(store: Store) -> None:
     ],
 )
 def test_a_contradictory_spec_is_refused(
-    store: Store, changes: dict[str, object], message: str
+    store: Store, changes: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(StoreError, match=message):
         store.create_run(spec(**changes), candidates())

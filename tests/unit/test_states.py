@@ -28,7 +28,8 @@ ALLOWED = {
     "run": {
         "created>running", "created>interrupted", "created>failed", "running>running",
         "running>interrupted", "running>finished", "running>failed", "interrupted>running",
-        "interrupted>finished", "interrupted>failed",
+        "interrupted>finished", "interrupted>failed", "running>exhausted", "exhausted>running",
+        "exhausted>finished",
     },
 }  # fmt: skip
 

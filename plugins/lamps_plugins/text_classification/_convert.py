@@ -1,8 +1,9 @@
 """Converters from the formats of packaged weights to folders in the layout of the Hugging Face hub.
 
-Each converter reads files, writes ``config.json``, ``model.safetensors`` and a tokenizer into a new folder, and returns
-nothing. `convert` wraps one: under a file lock, into a temporary name that is renamed at the end, so that any number of
-processes may ask for the same model at once and a killed conversion leaves nothing behind that looks finished.
+Each converter reads files, writes ``config.json``, ``model.safetensors`` and a tokenizer into a
+new folder, and returns nothing. `convert` wraps one: under a file lock, into a temporary name that
+is renamed at the end, so that any number of processes may ask for the same model at once and a
+killed conversion leaves nothing behind that looks finished.
 """
 
 from __future__ import annotations
@@ -62,13 +63,17 @@ def convert(model: ZooModel, target: Path) -> dict[str, Any]:
                 "kind": model.kind,
                 "parameters": count_parameters(files),
                 "licence": model.licence,
-                "source": ", ".join(dict.fromkeys(f"{d}=={v}" for d, v, _ in model.files.values())),
+                "source": ", ".join(
+                    dict.fromkeys(f"{d}=={v}" for d, v, _ in model.files.values())
+                ),
                 "converter": model.converter,
                 "sha256": hash_files(files),
                 "n_layers": model.n_layers,
             }
             (work / CARD).write_text(json.dumps(card, indent=1) + "\n", encoding="utf-8")
-            work.chmod(0o755)  # mkdtemp and safetensors write for the owner alone; a cache may be shared
+            work.chmod(
+                0o755
+            )  # mkdtemp and safetensors write for the owner alone; a cache may be shared
             for file in work.iterdir():
                 file.chmod(0o644)
             if target.exists():
@@ -104,8 +109,9 @@ _ONNX_NODE = re.compile(r"(encoder/layer|pooler).*(?=/(MatMul|Gemm))")
 def onnx_bert(work: Path, *, weights: Path, tokenizer: Path) -> None:
     """A BERT encoder exported to ONNX, in float or dynamically quantised int8, as a ``BertModel``.
 
-    Biases and norms keep their names in the graph; a matrix is an anonymous initialiser, named by the node that
-    multiplies with it. An int8 weight is ``(q - zero_point) * scale``, which is what the ONNX runtime computes with.
+    Biases and norms keep their names in the graph; a matrix is an anonymous initialiser, named by
+    the node that multiplies with it. An int8 weight is ``(q - zero_point) * scale``, which is what
+    the ONNX runtime computes with.
     """
     try:
         import onnx
@@ -120,7 +126,9 @@ def onnx_bert(work: Path, *, weights: Path, tokenizer: Path) -> None:
             return np.asarray(arrays[name], dtype=np.float32)
         stem = name.removesuffix("quantized")
         zero = arrays[f"{stem}zero_point"].astype(np.float32)
-        return np.asarray((arrays[name].astype(np.float32) - zero) * arrays[f"{stem}scale"], np.float32)
+        return np.asarray(
+            (arrays[name].astype(np.float32) - zero) * arrays[f"{stem}scale"], np.float32
+        )
 
     state: dict[str, Floats] = {}
     for name in arrays:
@@ -157,7 +165,9 @@ def save_bert(work: Path, config: dict[str, Any], state: dict[str, Floats]) -> N
     with torch.random.fork_rng(devices=[]):
         net = BertModel(BertConfig(**config), add_pooling_layer="pooler.dense.weight" in state)
     try:
-        net.load_state_dict({k: torch.from_numpy(np.ascontiguousarray(v)) for k, v in state.items()})
+        net.load_state_dict(
+            {k: torch.from_numpy(np.ascontiguousarray(v)) for k, v in state.items()}
+        )
     except RuntimeError as error:
         raise ProblemError(f"the packaged weights do not fit a BERT encoder: {error}") from error
     net.save_pretrained(work)
@@ -201,7 +211,9 @@ class _NanoFile:
         """Blocks of 32 weights: a float16 scale, then 16 bytes with two numbers of 4 bits each, offset by 8."""
         count = int(np.prod(shape)) // 32
         block = np.frombuffer(self.data, np.uint8, count * 18, self.where[name]).reshape(count, 18)
-        codes = np.concatenate([block[:, 2:] & 15, block[:, 2:] >> 4], axis=1).astype(np.float32) - 8
+        codes = (
+            np.concatenate([block[:, 2:] & 15, block[:, 2:] >> 4], axis=1).astype(np.float32) - 8
+        )
         scale = block[:, :2].copy().view("<f2").astype(np.float32)
         return np.asarray(codes * scale, dtype=np.float32).reshape(shape)
 
@@ -209,12 +221,15 @@ class _NanoFile:
 def nano_e5(work: Path, *, weights: Path) -> None:
     """A 4-bit E5 encoder with its Unigram vocabulary, as a ``BertModel`` and a fast tokenizer.
 
-    The original tokenizer normalises by a compiled character map that the file does not hold; NFKC stands in for it.
+    The original tokenizer normalises by a compiled character map that the file does not hold; NFKC
+    stands in for it.
     """
     file = _NanoFile(weights)
     size, hidden, inner = file.size, file.size["hidden"], file.size["inner"]
     state: dict[str, Floats] = {
-        "embeddings.word_embeddings.weight": file.four_bits("emb.word", size["vocabulary"], hidden),
+        "embeddings.word_embeddings.weight": file.four_bits(
+            "emb.word", size["vocabulary"], hidden
+        ),
         "embeddings.position_embeddings.weight": file.floats("emb.pos", size["positions"], hidden),
         "embeddings.token_type_embeddings.weight": file.floats("emb.type", size["types"], hidden),
         "embeddings.LayerNorm.weight": file.floats("emb.ln.w", hidden),
@@ -231,7 +246,9 @@ def nano_e5(work: Path, *, weights: Path) -> None:
     norms = {"aln": "attention.output.LayerNorm", "oln": "output.LayerNorm"}
     for i in range(size["layers"]):
         for short, (name, rows, columns) in matrices.items():
-            state[f"encoder.layer.{i}.{name}.weight"] = file.four_bits(f"l{i}.{short}.w", rows, columns)
+            state[f"encoder.layer.{i}.{name}.weight"] = file.four_bits(
+                f"l{i}.{short}.w", rows, columns
+            )
             state[f"encoder.layer.{i}.{name}.bias"] = file.floats(f"l{i}.{short}.b", rows)
         for short, name in norms.items():
             state[f"encoder.layer.{i}.{name}.weight"] = file.floats(f"l{i}.{short}.w", hidden)
@@ -266,7 +283,14 @@ def _unigram_tokenizer(file: _NanoFile) -> Any:
         pair="<s> $A </s> $B </s>",
         special_tokens=[("<s>", file.bos), ("</s>", file.eos)],
     )
-    special = {"bos": "<s>", "eos": "</s>", "cls": "<s>", "sep": "</s>", "pad": "<pad>", "unk": "<unk>"}
+    special = {
+        "bos": "<s>",
+        "eos": "</s>",
+        "cls": "<s>",
+        "sep": "</s>",
+        "pad": "<pad>",
+        "unk": "<unk>",
+    }
     return PreTrainedTokenizerFast(
         tokenizer_object=backend,
         model_max_length=file.size["positions"],
@@ -288,7 +312,8 @@ def gguf_llama(work: Path, *, weights: Path) -> None:
         loaded = AutoModelForCausalLM.from_pretrained(
             weights.parent, gguf_file=weights.name, dtype=torch.float32
         )
-    # A model that came from a quantised file refuses to be saved; a fresh one with the same weights does not.
+    # A model that came from a quantised file refuses to be saved; a fresh one with the same
+    # weights does not.
     config = loaded.config
     del config.quantization_config
     config._name_or_path = ""
@@ -310,7 +335,9 @@ def glove(work: Path, *, vectors: Path, index: Path) -> None:
     table = np.load(vectors).astype(np.float32)
     words = pd.read_parquet(index)["index"]  # row i of the table belongs to word i
     if len(words) != len(table):
-        raise ProblemError(f"{index} lists {len(words)} words, {vectors} holds {len(table)} vectors")
+        raise ProblemError(
+            f"{index} lists {len(words)} words, {vectors} holds {len(table)} vectors"
+        )
     vocabulary = {"[UNK]": 0}
     for row, word in enumerate(words, start=1):
         vocabulary.setdefault(str(word), row)

@@ -1,7 +1,8 @@
 """Writing and reading what a user takes away: folders that open without lamps, or without anything but NumPy.
 
-A fine-tuned network is a folder of the Hugging Face hub's layout. A linear method is ``head.safetensors`` beside what its
-features need. Both hold ``lamps.json`` (labels with their types, method, params, provenance) and a model card. No pickle.
+A fine-tuned network is a folder of the Hugging Face hub's layout. A linear method is
+``head.safetensors`` beside what its features need. Both hold ``lamps.json`` (labels with their
+types, method, params, provenance) and a model card. No pickle.
 """
 
 from __future__ import annotations
@@ -119,7 +120,9 @@ def write_head(directory: Path, head: Head) -> None:
     save_file({"weight": weight, "bias": bias}, directory / HEAD)
 
 
-def write_tfidf(directory: Path, terms: list[dict[str, Any]], arrays: dict[str, np.ndarray]) -> None:
+def write_tfidf(
+    directory: Path, terms: list[dict[str, Any]], arrays: dict[str, np.ndarray]
+) -> None:
     """Terms as JSON, their weights as safetensors."""
     from safetensors.numpy import save_file
 
@@ -195,7 +198,8 @@ def _tokenizer_bytes(tokenizer: Any) -> int:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-# ---- reading -----------------------------------------------------------------------------------------------------------
+# ---- reading
+# -----------------------------------------------------------------------------------------------------------
 
 
 def read_meta(directory: Path) -> dict[str, Any]:
@@ -207,7 +211,9 @@ def read_meta(directory: Path) -> dict[str, Any]:
     try:
         meta: dict[str, Any] = json.loads((directory / META).read_text(encoding="utf-8"))
     except FileNotFoundError as error:
-        raise ProblemError(f"{directory} has no {META}, expected a folder written by `lamps export`") from error
+        raise ProblemError(
+            f"{directory} has no {META}, expected a folder written by `lamps export`"
+        ) from error
     if meta.get("format") != FORMAT:
         raise ProblemError(
             f"{directory}/{META} has format {meta.get('format')!r}, this release reads {FORMAT}; update lamps"
@@ -232,8 +238,9 @@ class Classifier:
     def answers(self, texts: Sequence[str]) -> Iterator[dict[str, Json]]:
         """One answer a text: ``label``, its probability ``score``, and ``scores`` of all labels by name.
 
-        Several labels a text: ``label`` is the list of those with a probability of at least one half, and ``score`` the
-        smallest of theirs (of an empty list: the probability that none applies the most, ``1 - max``).
+        Several labels a text: ``label`` is the list of those with a probability of at least one
+        half, and ``score`` the smallest of theirs (of an empty list: the probability that none
+        applies the most, ``1 - max``).
         """
         logits = self.logits_of(texts).astype(np.float64)
         names = [str(label) for label in self.labels]
@@ -267,7 +274,9 @@ def load(directory: Path) -> Classifier:
     meta = read_meta(directory)
     reader = _loaders.LOADERS.get(meta["kind"])
     if reader is None:
-        raise ProblemError(f"{directory}/{META} has kind {meta['kind']!r}, expected one of {sorted(_loaders.LOADERS)}")
+        raise ProblemError(
+            f"{directory}/{META} has kind {meta['kind']!r}, expected one of {sorted(_loaders.LOADERS)}"
+        )
     return Classifier(tuple(meta["labels"]), bool(meta["multi_label"]), reader(directory, meta))
 
 
@@ -278,45 +287,24 @@ def predict(
 
     Args:
         directory: An exported folder.
-        rows: A data file of any kind that a search reads; it needs no labels.
-        options: The family's options; ``text`` names the column.
+        rows: A data file of any kind that a search reads, without labels; None reads standard
+            input.
+        options: Options of `_columns.read_texts`; ``text`` names the column.
 
     Raises:
-        ProblemError: The folder is no export, the file cannot be read, or a row holds no text.
+        ProblemError: The folder is no export, or the file cannot be read.
     """
-    if rows is None:
-        raise ProblemError("predict needs a file with texts; name a CSV, TSV, JSONL or Parquet file")
+    from lamps_plugins.text_classification._columns import read_texts
+
     classifier = load(directory)
     pending: list[str] = []
-    for text in _texts(rows, options):
+    for text in read_texts(rows, options):
         pending.append(text)
         if len(pending) == BATCH:
             yield from classifier.answers(pending)
             pending = []
     if pending:
         yield from classifier.answers(pending)
-
-
-def _texts(rows: Path, options: Mapping[str, Any]) -> Iterator[str]:
-    """The texts of a file. A missing text is an empty one, so that answers and rows stay side by side."""
-    from lamps_plugins.text_classification._columns import find_text, require_column
-    from lamps_plugins.text_classification._options import parse_options
-    from lamps_plugins.text_classification._reader import open_tables
-
-    chosen = parse_options(options)
-    for table in open_tables(rows, chosen):
-        if chosen.text:
-            require_column(table, chosen.text, "text")
-            column = chosen.text
-        else:
-            taken = {chosen.target} if chosen.target else set()
-            column, _ = find_text(table, table.preview(), taken)
-        for line, (text,) in table.rows([column]):
-            if text is not None and not isinstance(text, str):
-                raise ProblemError(
-                    f"{rows}, line {line}: column {column!r} holds {text!r:.40} ({type(text).__name__}); expected text"
-                )
-            yield text or ""
 
 
 def _write_json(path: Path, value: Any) -> None:

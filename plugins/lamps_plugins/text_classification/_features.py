@@ -1,8 +1,9 @@
 """What many candidates need and only the first one computes: tokens and frozen features, on disk.
 
-Both are cached in blocks that end where landmarks end, so that an early landmark pays for its own examples only, and a
-later one for the new ones only. An entry is a folder of ``.npy`` files that appears by a rename, made under a file lock:
-of several workers that want it, one computes and the others wait. Arrays come back memory-mapped and read-only.
+Both are cached in blocks that end where landmarks end, so that an early landmark pays for its own
+examples only, and a later one for the new ones only. An entry is a folder of ``.npy`` files that
+appears by a rename, made under a file lock: of several workers that want it, one computes and the
+others wait. Arrays come back memory-mapped and read-only.
 """
 
 from __future__ import annotations
@@ -53,7 +54,9 @@ def cached(folder: Path, make: Callable[[], Arrays]) -> Arrays:
                     os.replace(work, folder)
                 finally:
                     shutil.rmtree(work, ignore_errors=True)
-    return {f.stem: np.load(f, mmap_mode="r", allow_pickle=False) for f in sorted(folder.glob("*.npy"))}
+    return {
+        f.stem: np.load(f, mmap_mode="r", allow_pickle=False) for f in sorted(folder.glob("*.npy"))
+    }
 
 
 @functools.lru_cache(maxsize=4)
@@ -72,7 +75,11 @@ def token_limit(info: ModelInfo, max_length: int) -> int:
     config = _nets.read_json(Path(str(info.path)) / "config.json")
     positions = int(config.get("max_position_embeddings") or max_length)
     # RoBERTa and its kin number positions from the padding token on.
-    offset = int(config.get("pad_token_id") or 0) + 1 if "roberta" in str(config.get("model_type")) else 0
+    offset = (
+        int(config.get("pad_token_id") or 0) + 1
+        if "roberta" in str(config.get("model_type"))
+        else 0
+    )
     return max(4, min(max_length, positions - offset))
 
 
@@ -101,14 +108,18 @@ def size_of(problem: TextProblem, split: Split) -> int:
     return problem.n_train if split == "train" else len(problem.texts(split))
 
 
-def tokens(problem: TextProblem, info: ModelInfo, split: Split, n: int | None = None) -> list[np.ndarray]:
+def tokens(
+    problem: TextProblem, info: ModelInfo, split: Split, n: int | None = None
+) -> list[np.ndarray]:
     """Token ids of the first ``n`` texts of a split (all of them if None). Shape: n times [length] int32."""
     n = size_of(problem, split) if n is None else n
     limit = token_limit(info, problem.max_length)
     root = cache_dir() / "tokens"
     rows: list[np.ndarray] = []
     for start, end in blocks(problem, split, n):
-        key = digest([FORMAT, _tokenizer_hash(info), info.kind, problem.data_hash(split), limit, start, end])
+        key = digest(
+            [FORMAT, _tokenizer_hash(info), info.kind, problem.data_hash(split), limit, start, end]
+        )
 
         def make(start: int = start, end: int = end) -> Arrays:
             found = encode(tokenizer_of(info), problem.texts(split)[start:end], limit)
@@ -124,7 +135,13 @@ def tokens(problem: TextProblem, info: ModelInfo, split: Split, n: int | None = 
 
 def _tokenizer_hash(info: ModelInfo) -> str:
     folder = Path(str(info.path))
-    names = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "tokenizer.model", "spiece.model")
+    names = (
+        "tokenizer.json",
+        "tokenizer_config.json",
+        "vocab.txt",
+        "tokenizer.model",
+        "spiece.model",
+    )
     return hash_files([folder / n for n in names if (folder / n).is_file()])
 
 
@@ -134,14 +151,16 @@ def features(
     """What the frozen network says about the first ``n`` texts of a split.
 
     Returns:
-        ``mean``: hidden states of the last layer averaged over a text's tokens; ``token``: the hidden state of its first
-        token (encoder) or last (decoder); ``head``: what the last layer of the untouched classifier receives.
+        ``mean``: hidden states of the last layer averaged over a text's tokens; ``token``: the
+            hidden state of its first
+        token (encoder) or last (decoder); ``head``: what the last layer of the untouched
+        classifier receives.
         Shape: [n, width] float32 each.
     """
     n = size_of(problem, split) if n is None else n
     limit = token_limit(info, problem.max_length)
     kept = _nets.depth(info, n_layers)
-    known = [FORMAT, info.sha256, _tokenizer_hash(info), kept, limit, _nets.GAIN, _nets.INIT_SEED]
+    known = [FORMAT, info.kind, info.sha256, _tokenizer_hash(info), kept, limit, _nets.GAIN, _nets.INIT_SEED]
     net: list[nn.Module] = []  # loaded for the first block that is not cached
     parts: list[Arrays] = []
     for start, end in blocks(problem, split, n):
@@ -151,7 +170,9 @@ def features(
             if not net:
                 head = _nets.HeadSpec(names=("0", "1"), multi_label=False, max_length=limit)
                 net.append(_nets.load_classifier(info, head, n_layers, pad_id=pad))
-            return frozen(net[0], tokens(problem, info, split, end)[start:], pad, last=info.kind == "decoder")
+            return frozen(
+                net[0], tokens(problem, info, split, end)[start:], pad, last=info.kind == "decoder"
+            )
 
         key = digest([*known, problem.data_hash(split), start, end])
         parts.append(cached(cache_dir() / "features" / key, make))
@@ -183,7 +204,9 @@ def frozen(
             for chosen in _nets.by_length(rows, batch):
                 ids, mask = _nets.pad_batch([rows[i] for i in chosen], pad_id)
                 net(input_ids=ids, attention_mask=mask)
-                for name, value in pooled(seen["hidden"], mask, last=last, head=seen["head"]).items():
+                for name, value in pooled(
+                    seen["hidden"], mask, last=last, head=seen["head"]
+                ).items():
                     if name not in result:
                         result[name] = np.empty((len(rows), value.shape[1]), dtype=np.float32)
                     result[name][chosen] = value.float().cpu().numpy()

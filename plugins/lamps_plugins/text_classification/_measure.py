@@ -164,7 +164,7 @@ def _indicators(
 def _error(truth: NDArray[np.bool_], predicted: NDArray[np.bool_], *, multi_label: bool) -> float:
     hits = float((truth & predicted).sum())
     if not multi_label:
-        return 1.0 - hits / len(truth)
+        return (len(truth) - hits) / len(truth)
     either = float(truth.sum() + predicted.sum())
     # Nothing to find and nothing found is a perfect answer.
     return 1.0 - 2.0 * hits / either if either else 0.0

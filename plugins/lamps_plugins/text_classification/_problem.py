@@ -352,10 +352,9 @@ class TextFamily(Family):
             rows: A data file; None reads one text a line from standard input.
             options: ``text``, and how to read the file, as for `open_problem`.
         """
-        from ._columns import read_texts
         from ._export import predict
 
-        return predict(directory, read_texts(rows, options))
+        return predict(directory, rows, options)
 
     def bad_inputs(self) -> Iterator[tuple[str, Any, str]]:
         """Data that must be refused: name, call that raises `ProblemError`, part of the text."""

@@ -19,8 +19,9 @@ class StaticVectors:
     """Vectors in memory.
 
     Args:
-        folder: Holds `FILES`: ``embeddings [rows, d]``, optionally ``mapping [tokens]`` (row of each token) and
-            ``weights [tokens]``; a config with ``skip`` (rows that count as nothing) and ``normalize`` (length 1).
+        folder: Holds `FILES`: ``embeddings [rows, d]``, optionally ``mapping [tokens]`` (row of
+            each token) and ``weights [tokens]``; a config with ``skip`` (rows that count as
+            nothing) and ``normalize`` (length 1).
     """
 
     def __init__(self, folder: Path) -> None:
@@ -47,7 +48,9 @@ class StaticVectors:
         """Mean vector of each text, zero where no token is known. Shape: [n, d] float32."""
         result = np.zeros((len(texts), self.table.shape[1]), dtype=np.float32)
         for i, text in enumerate(texts):
-            ids = np.asarray(self.tokenizer.encode(text, add_special_tokens=False).ids, dtype=np.int64)
+            ids = np.asarray(
+                self.tokenizer.encode(text, add_special_tokens=False).ids, dtype=np.int64
+            )
             rows = ids if self.mapping is None else self.mapping[ids].astype(np.int64)
             if len(self.skip):
                 kept = ~np.isin(rows, self.skip)

@@ -1,14 +1,15 @@
 """The fine-tuning loop: plain PyTorch, batches of similar length, landmarks that add up to exactly one run.
 
-A run of ``epochs`` passes over ``n`` training texts sees ``T = epochs * n`` examples, whatever the number of landmarks.
-With prefixes ``n_1 < n_2 < ... < n_K = n``, block ``k`` sees ``epochs * (n_k - n_(k-1))`` of them, drawn from the first
-``n_k`` texts: first the texts that no earlier block could see, then whole shuffled passes. The learning rate depends on
-the examples seen so far over ``T`` and on nothing else:
+A run of ``epochs`` passes over ``n`` training texts sees ``T = epochs * n`` examples, whatever the
+number of landmarks. With prefixes ``n_1 < n_2 < ... < n_K = n``, block ``k`` sees ``epochs * (n_k
+- n_(k-1))`` of them, drawn from the first ``n_k`` texts: first the texts that no earlier block
+could see, then whole shuffled passes. The learning rate depends on the examples seen so far over
+``T`` and on nothing else:
 
     rate(s) = lr * min(s / (0.06 T), (T - s) / (0.94 T)),      s = examples seen, the batch itself included        (1)
 
-Order and dropout of a block depend on the trial's seed and the number of the block, so a run that was stopped and resumed
-gives the numbers of one that was not.
+Order and dropout of a block depend on the trial's seed and the number of the block, so a run that
+was stopped and resumed gives the numbers of one that was not.
 """
 
 from __future__ import annotations
@@ -50,7 +51,8 @@ class Recipe:
         head_lr: Peak learning rate of the classification head.
         epochs: Passes over the training set in one whole run.
         batch_size: Examples a step of the optimiser.
-        micro_batch: Examples a forward pass, whose gradients are summed up to a batch; 0 means the whole batch.
+        micro_batch: Examples a forward pass, whose gradients are summed up to a batch; 0 means the
+            whole batch.
         weight_decay: Decoupled decay of matrices; biases and norms have none.
         balanced: Weigh labels by their inverse frequency.
     """
@@ -111,7 +113,9 @@ def draw(block: Block, rng: Generator) -> Indices:
     return np.concatenate(parts).astype(np.int64) if parts else np.empty(0, np.int64)
 
 
-def batches(order: Indices, lengths: NDArray[np.int64], size: int, rng: Generator) -> list[Indices]:
+def batches(
+    order: Indices, lengths: NDArray[np.int64], size: int, rng: Generator
+) -> list[Indices]:
     """Batches of texts of similar length, in shuffled order; every entry of ``order`` lies in exactly one.
 
     Shape:
@@ -179,7 +183,9 @@ def moments(net: nn.Module, optimizer: torch.optim.AdamW) -> dict[str, torch.Ten
     return result
 
 
-def set_moments(net: nn.Module, optimizer: torch.optim.AdamW, saved: dict[str, torch.Tensor]) -> None:
+def set_moments(
+    net: nn.Module, optimizer: torch.optim.AdamW, saved: dict[str, torch.Tensor]
+) -> None:
     """The inverse of `moments` on a fresh optimiser."""
     for name, parameter in trainable(net).items():
         kinds = ("step", "exp_avg", "exp_avg_sq")
@@ -225,14 +231,16 @@ def train_block(
     """Train through one block.
 
     Args:
-        net: A classifier of transformers, possibly with adapters; its trainable parameters are changed.
+        net: A classifier of transformers, possibly with adapters; its trainable parameters are
+            changed.
         optimizer: As `make_optimizer` gives it.
         examples: At least ``block.prefix`` of them.
         block: Which part of the run this is.
         recipe: How to train.
         rng: The block's own stream.
         weights: Weight of each label in the loss, [n_labels], or None.
-        check: Called with the examples seen after each of ``n_checks`` equal parts; True ends the block.
+        check: Called with the examples seen after each of ``n_checks`` equal parts; True ends the
+            block.
         n_checks: How often ``check`` is called.
 
     Returns:
@@ -330,8 +338,9 @@ def restore(net: nn.Module, saved: dict[str, Any]) -> None:
     own = trainable(net)
     if set(own) != set(saved):
         odd = sorted(set(own) ^ set(saved))[0]
-        raise MethodFailed(f"the checkpoint does not fit the network: {odd!r} is in only one of them")
+        raise MethodFailed(
+            f"the checkpoint does not fit the network: {odd!r} is in only one of them"
+        )
     with torch.no_grad():
         for name, parameter in own.items():
             parameter.copy_(torch.as_tensor(saved[name]))
-

@@ -1,14 +1,17 @@
 """The life of a fine-tuned network: landmark 0 on frozen features, blocks of training, checkpoints of what is trainable.
 
-**Landmark 0.** The classifier's last layer is set by a strongly regularised logistic regression (`_heads.frozen_head`) on
-what the frozen network shows of the first block's texts. Those features are cached, so all candidates of a model share
-them, and training starts from a head that is right rather than from noise.
+**Landmark 0.** The classifier's last layer is set by a strongly regularised logistic regression
+(`_heads.frozen_head`) on what the frozen network shows of the first block's texts. Those features
+are cached, so all candidates of a model share them, and training starts from a head that is right
+rather than from noise.
 
-**Landmarks 1..K.** `_training.train_block` goes on from there. Inside the last block the validation loss is looked at four
-times; the best weights are kept, and two looks in a row without a new best end the run.
+**Landmarks 1..K.** `_training.train_block` goes on from there. Inside the last block the
+validation loss is looked at four times; the best weights are kept, and two looks in a row without
+a new best end the run.
 
-A method of this kind says which parameters are trained (`adapt`) and, where it adds some, how they are folded into the
-network before export (`merged`). What is exported is always a plain folder of the transformers class.
+A method of this kind says which parameters are trained (`adapt`) and, where it adds some, how they
+are folded into the network before export (`merged`). What is exported is always a plain folder of
+the transformers class.
 """
 
 from __future__ import annotations
@@ -41,6 +44,9 @@ P = TypeVar("P")
 
 N_CHECKS = 4
 """Looks at the validation loss inside the last block."""
+
+HEAD_FLOOR = 0.2
+"""See `_heads.frozen_head`."""
 
 CHECK_TEXTS = 400
 """Validation texts of such a look, at most."""
@@ -156,7 +162,9 @@ class TunedMethod(TextMethod[P]):
 
         n = first_prefix(problem)
         x = _features.features(problem, self.model_info(), "train", n_layers=n_layers, n=n)["head"]
-        head, _ = _heads.frozen_head(x, problem.targets("train")[:n], problem.n_labels)
+        head, _ = _heads.frozen_head(
+            x, problem.targets("train")[:n], problem.n_labels, floor=HEAD_FLOOR
+        )
         last = _nets.last_layer(net)
         with torch.no_grad():
             if last.bias is None:
@@ -165,7 +173,9 @@ class TunedMethod(TextMethod[P]):
                 last.weight.copy_(torch.from_numpy(head[0]))
                 last.bias.copy_(torch.from_numpy(head[1]))
 
-    def _train(self, problem: TextProblem, block: _training.Block, rng: Generator, *, last: bool) -> None:
+    def _train(
+        self, problem: TextProblem, block: _training.Block, rng: Generator, *, last: bool
+    ) -> None:
         info, recipe = self.model_info(), self.recipe()
         targets = problem.targets("train")[: block.prefix]
         weights = _heads.class_weights(targets, problem.n_labels) if recipe.balanced else None
@@ -198,13 +208,21 @@ class TunedMethod(TextMethod[P]):
         if self.exported_ is None:
             self._build(problem)
             with _nets.quiet():
-                net = copy.deepcopy(self.net_) if self.plain(self.net_) is not self.net_ else self.net_
+                net = (
+                    copy.deepcopy(self.net_)
+                    if self.plain(self.net_) is not self.net_
+                    else self.net_
+                )
                 self.exported_ = self.merged(net).eval()
         return self.exported_
 
     def logits_of(self, problem: TextProblem) -> LogitsOf:
         """See `TextMethod.logits_of`: the merged network on texts tokenised by the exported tokenizer."""
-        net, tokenizer, limit = self.exported(problem), self.tokenizer(problem), self.limit(problem)
+        net, tokenizer, limit = (
+            self.exported(problem),
+            self.tokenizer(problem),
+            self.limit(problem),
+        )
         return lambda texts: _nets.logits_of_tokens(
             net, _features.encode(tokenizer, texts, limit), tokenizer.pad_token_id
         )

@@ -1,12 +1,14 @@
 """Fine-tuning of the whole network.
 
-Paper: Devlin et al., BERT: Pre-training of Deep Bidirectional Transformers, NAACL 2019, arXiv 1810.04805, section 4.1:
+Paper: Devlin et al., BERT: Pre-training of Deep Bidirectional Transformers, NAACL 2019, arXiv
+1810.04805, section 4.1:
 every weight moves, in small steps, for a few epochs.
 
     theta <- theta - rate(s) (AdamW(grad) + decay theta)          rate: warm-up, then linear to zero           (1)
 
-Ours, not the paper's: the token embeddings stay as they are unless asked for (they are half of a small encoder's weights
-and most of their rows never occur), and the head starts from that of landmark 0, not from noise.
+Ours, not the paper's: the token embeddings stay as they are unless asked for (they are half of a
+small encoder's weights and most of their rows never occur), and the head starts from that of
+landmark 0, not from noise.
 Oracle: with ``lr`` 0 only the last layer moves.
 """
 
@@ -39,7 +41,9 @@ class Params:
     micro_batch: int = hp.fixed(0, doc="Examples a forward pass; 0 means the whole batch.")
     weight_decay: float = hp.fixed(0.01, doc="Decoupled weight decay of matrices; eq. (1).")
     train_embeddings: bool = hp.fixed(False, doc="Whether token embeddings move too.")
-    class_weights: str = hp.choice("none", ("none", "balanced"), doc="Weight of each label in the loss.")
+    class_weights: str = hp.choice(
+        "none", ("none", "balanced"), doc="Weight of each label in the loss."
+    )
 
 
 class FullFinetune(TunedMethod[Params]):
@@ -50,7 +54,10 @@ class FullFinetune(TunedMethod[Params]):
         family=FAMILY,
         summary="fine-tunes every layer of a pretrained network",
         paper=Paper(
-            title="BERT: Pre-training of Deep Bidirectional Transformers for Language Understanding",
+            title=(
+                "BERT: Pre-training of Deep Bidirectional Transformers for Language "
+                "Understanding"
+            ),
             arxiv="1810.04805",
             venue="NAACL 2019",
             section="4.1",
@@ -60,7 +67,9 @@ class FullFinetune(TunedMethod[Params]):
     def adapt(self, net: nn.Module, problem: TextProblem) -> nn.Module:
         """Freeze the input embeddings unless they are asked for."""
         if not self.params.train_embeddings:
-            embeddings = getattr(net.base_model, "embeddings", None)  # BERT's also holds positions and a norm
+            embeddings = getattr(
+                net.base_model, "embeddings", None
+            )  # BERT's also holds positions and a norm
             for module in (net.get_input_embeddings(), embeddings):  # type: ignore[operator]
                 if module is not None:
                     module.requires_grad_(False)

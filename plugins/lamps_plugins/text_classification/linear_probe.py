@@ -2,10 +2,11 @@
 
     h = mean_t f(text)_t over the tokens t,   P(c | h) = softmax_c(W h + b),   C as in scikit-learn                (1)
 
-The features are computed once for a model and a dataset and kept on disk, so further candidates of the same model cost
-milliseconds. Landmarks fit the head on the first share of the training texts; landmark 0 fits it on the first block's with a
-strong penalty. Exported as the encoder's folder beside the head: the classifier classes of transformers read one token and
-cannot represent the mean. Oracle: cached features equal those of the exported encoder.
+The features are computed once for a model and a dataset and kept on disk, so further candidates of
+the same model cost milliseconds. Landmarks fit the head on the first share of the training texts;
+landmark 0 fits it on the first block's with a strong penalty. Exported as the encoder's folder
+beside the head: the classifier classes of transformers read one token and cannot represent the
+mean. Oracle: cached features equal those of the exported encoder.
 """
 
 from __future__ import annotations
@@ -33,10 +34,16 @@ class Params:
     model: str = hp.model(accepts=("encoder", "decoder"), doc="Pretrained network.")
     n_layers: int = hp.fixed(0, doc="Lower layers that are kept; 0 keeps all.")
     pooling: str = hp.choice(
-        "mean", ("mean", "token"), doc="Mean over tokens, or the first (encoder) or last (decoder) one."
+        "mean",
+        ("mean", "token"),
+        doc="Mean over tokens, or the first (encoder) or last (decoder) one.",
     )
-    c: float = hp.real(0.1, low=1e-3, high=10.0, log=True, doc="Inverse strength of the penalty; eq. (1).")
-    class_weights: str = hp.choice("none", ("none", "balanced"), doc="Weight of each label in the loss.")
+    c: float = hp.real(
+        0.1, low=1e-3, high=10.0, log=True, doc="Inverse strength of the penalty; eq. (1)."
+    )
+    class_weights: str = hp.choice(
+        "none", ("none", "balanced"), doc="Weight of each label in the loss."
+    )
 
 
 class LinearProbe(LinearMethod[Params]):

@@ -2,8 +2,9 @@
 
     x = mean_t w_t e_t over the tokens t of a text,   P(c | x) = softmax_c(W x + b),   C as in scikit-learn        (1)
 
-The vectors are pretrained and fixed. Landmarks fit the head on the first share of the training texts; landmark 0 knows only
-their label shares. Oracle: with one token a text, ``x`` is that token's vector.
+The vectors are pretrained and fixed. Landmarks fit the head on the first share of the training
+texts; landmark 0 knows only their label shares. Oracle: with one token a text, ``x`` is that
+token's vector.
 """
 
 from __future__ import annotations
@@ -30,8 +31,12 @@ class Params:
     """Hyperparameters of the head."""
 
     model: str = hp.model(accepts=("static",), doc="Pretrained token vectors.")
-    c: float = hp.real(1.0, low=1e-2, high=1e2, log=True, doc="Inverse strength of the penalty; eq. (1).")
-    class_weights: str = hp.choice("none", ("none", "balanced"), doc="Weight of each label in the loss.")
+    c: float = hp.real(
+        1.0, low=1e-2, high=1e2, log=True, doc="Inverse strength of the penalty; eq. (1)."
+    )
+    class_weights: str = hp.choice(
+        "none", ("none", "balanced"), doc="Weight of each label in the loss."
+    )
 
 
 class StaticLogreg(LinearMethod[Params]):

@@ -1,11 +1,14 @@
 """Logistic regression on TF-IDF of words or characters: the baseline that every pool contains.
 
-No pretrained model, seconds of training, microseconds of inference; on topics with a few thousand texts it is hard to beat.
+No pretrained model, seconds of training, microseconds of inference; on topics with a few thousand
+texts it is hard to beat.
 
     P(c | x) = softmax_c(W x + b),   min_W  C sum_i loss_i + |W|^2 / 2,   x = tf-idf of the text, length 1        (1)
 
-Landmarks learn terms and weights from the first share of the training texts; landmark 0 knows only their label shares.
-Oracle: scikit-learn's own pipeline of ``TfidfVectorizer`` and ``LogisticRegression`` gives the same logits.
+Landmarks learn terms and weights from the first share of the training texts; landmark 0 knows only
+their label shares.
+Oracle: scikit-learn's own pipeline of ``TfidfVectorizer`` and ``LogisticRegression`` gives the
+    same logits.
 """
 
 from __future__ import annotations
@@ -31,10 +34,16 @@ if TYPE_CHECKING:
 class Params:
     """Hyperparameters of the baseline."""
 
-    features: str = hp.choice("word", tuple(ANALYZERS), doc="Words and pairs, 2 to 5 characters, or both.")
-    c: float = hp.real(10.0, low=0.1, high=100.0, log=True, doc="Inverse strength of the penalty; eq. (1).")
+    features: str = hp.choice(
+        "word", tuple(ANALYZERS), doc="Words and pairs, 2 to 5 characters, or both."
+    )
+    c: float = hp.real(
+        10.0, low=0.1, high=100.0, log=True, doc="Inverse strength of the penalty; eq. (1)."
+    )
     max_features: int = hp.fixed(50_000, doc="Terms of each kind, the most frequent ones.")
-    class_weights: str = hp.choice("none", ("none", "balanced"), doc="Weight of each label in the loss.")
+    class_weights: str = hp.choice(
+        "none", ("none", "balanced"), doc="Weight of each label in the loss."
+    )
 
 
 class TfidfLogreg(LinearMethod[Params]):
@@ -71,7 +80,9 @@ class TfidfLogreg(LinearMethod[Params]):
     def load_extra_state(self, state: State) -> None:
         """The inverse of `extra_state`."""
         arrays = {k: np.asarray(v) for k, v in state.items() if k.startswith("idf_")}
-        self.tfidf_ = Tfidf(self.params.features, self.params.max_features).load(state["terms"], arrays)
+        self.tfidf_ = Tfidf(self.params.features, self.params.max_features).load(
+            state["terms"], arrays
+        )
 
     def write(self, problem: TextProblem, directory: Path) -> None:
         """Terms as JSON, their weights as safetensors."""
