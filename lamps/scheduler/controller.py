@@ -121,7 +121,10 @@ class Controller:
         self._stopping = ""
         self._started: float | None = None
         self._accounted = 0.0
-        self.spent = Spent(run.spent_wall_s, run.cost_device_s, run.n_decisions)
+        # A decision that was cancelled is as good as never taken: neither the budget nor the random
+        # stream of the next decision may tell that it was.
+        taken = sum(d.state != "cancelled" for d in store.decisions(run.id))
+        self.spent = Spent(run.spent_wall_s, run.cost_device_s, taken)
         self.observation = self._rebuild()
 
     # -- state ---------------------------------------------------------------------------------
@@ -134,7 +137,7 @@ class Controller:
             len(self._columns),
             np.array([t.size_hint for t in self.trials]),
         )
-        obs.n_workers, obs.seq = self.run.workers, self.run.n_decisions
+        obs.n_workers, obs.seq = self.run.workers, self.spent.landmarks
         for trial in self.trials:
             for landmark in trial.evaluations:
                 if landmark.cost is not None:
@@ -321,8 +324,7 @@ class Controller:
                 return
             self.store.give_up(decision.id)
         elif result.kind in ("cancelled", "storage"):
-            self.store.cancel(decision.id)
-            obs.in_flight[trial] = False
+            self._take_back(decision)
             if result.kind == "storage":
                 raise StoreError(result.error)
             return
@@ -368,13 +370,20 @@ class Controller:
         """Give back what is in flight: those decisions are cancelled and will be taken anew."""
         for result in self.backend.cancel():
             decision = self._flight.pop(result.key, None)
-            if decision is not None and decision.id >= 0:
-                self.store.cancel(decision.id)
-                self.observation.in_flight[decision.trial_index] = False
+            if decision is not None:
+                self._take_back(decision)
         for decision in [*self._flight.values(), *self._backlog]:
-            self.store.cancel(decision.id)
+            self._take_back(decision)
         self._flight.clear()
         self._backlog.clear()
+
+    def _take_back(self, decision: Decision) -> None:
+        self.store.cancel(decision.id)
+        obs = self.observation
+        obs.in_flight[decision.trial_index] = False
+        obs.seq -= 1
+        self.spent.landmarks -= 1
+        self.spent.trials -= bool(obs.landmark[decision.trial_index] < 0)
 
     # -- the end -------------------------------------------------------------------------------
 

@@ -14,9 +14,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from lamps.errors import ConfigError, MissingExtra
+from lamps.errors import ConfigError, MissingExtra, WorkerLost
 from lamps.method import Problem
 from lamps.scheduler.backend import Backend
+from lamps.scheduler.orphans import end_children, end_orphans, mark_children
 from lamps.scheduler.worker import LandmarkResult, LandmarkTask, run_landmark
 from lamps.types import Resources
 
@@ -27,16 +28,10 @@ LANDMARKS_PER_WORKER = 64
 So that whatever memory methods leak returns to the machine.
 """
 
-_LOST = (
-    "WorkerCrashedError",
-    "ActorDiedError",
-    "NodeDiedError",
-    "OutOfMemoryError",
-    "LocalRayletDiedError",
-    "ObjectLostError",
-    "OwnerDiedError",
-    "RaySystemError",
-)
+MAX_RESTARTS = 3
+
+_LOST = {"WorkerCrashedError", "ActorDiedError", "OutOfMemoryError", "OwnerDiedError"}
+_NODE_LOST = {"NodeDiedError", "LocalRayletDiedError", "ObjectLostError", "RaySystemError"}
 
 
 class RayBackend(Backend):
@@ -62,12 +57,18 @@ class RayBackend(Backend):
         self._problem: Any = None
         self._run: Any = None
         self._flight: dict[Any, LandmarkTask] = {}
+        self._broken = ""
+        self._restarts = 0
 
     def start(self, problem: Problem, demands: Iterable[Resources]) -> None:
         """Start or join a cluster, check the demands, put the problem into the object store."""
         self.connect()
         self._check(demands)
-        self._problem = self._ray.put(problem)
+        self._source = problem
+        self._publish()
+
+    def _publish(self) -> None:
+        self._problem = self._ray.put(self._source)
         self._run = self._ray.remote(max_retries=0, max_calls=LANDMARKS_PER_WORKER)(run_landmark)
 
     def connect(self) -> None:
@@ -84,6 +85,8 @@ class RayBackend(Backend):
         options: dict[str, Any] = {"logging_level": "error", "log_to_driver": False}
         if self.address is None:
             prepare_token()
+            end_orphans()
+            mark_children()
             options |= {
                 "num_cpus": self.workers or None,
                 "include_dashboard": self.dashboard,
@@ -145,7 +148,29 @@ class RayBackend(Backend):
         ready, _ = ray.wait(pending, num_returns=1, timeout=timeout_s)
         if ready and len(pending) > 1:
             ready, _ = ray.wait(pending, num_returns=len(pending), timeout=0)
-        return [self._outcome(reference) for reference in ready]
+        results = [self._outcome(reference) for reference in ready]
+        if self._broken:
+            results += self.cancel()
+            self._restart()
+        return results
+
+    def _restart(self) -> None:
+        """Start Ray on this machine again after its only node has died; its landmarks are cancelled.
+
+        Raises:
+            WorkerLost: It has died too often for this to be chance.
+        """
+        self._restarts += 1
+        if self._restarts > MAX_RESTARTS:
+            raise WorkerLost(
+                f"Ray on this machine died {self._restarts} times, the last time with: "
+                f"{self._broken}. Look for memory, then go on with: lamps resume"
+            )
+        self._broken = ""
+        self._ray.shutdown()
+        end_children()
+        self.connect()
+        self._publish()
 
     def _outcome(self, reference: Any) -> LandmarkResult:
         task = self._flight.pop(reference)
@@ -161,9 +186,14 @@ class RayBackend(Backend):
             line = str(error.cause if hasattr(error, "cause") else error)
             return LandmarkResult(key=task.key, kind="failed", error=f"in the worker: {line}")
         except exceptions.RayError as error:
-            kind = "crashed" if type(error).__name__ in _LOST else "failed"
-            line = " ".join(str(error).split())[:500]
-            return LandmarkResult(key=task.key, kind=kind, error=f"{type(error).__name__}: {line}")  # type: ignore[arg-type]
+            name = type(error).__name__
+            line = f"{name}: {' '.join(str(error).split())[:500]}"
+            if self._owned and name in _NODE_LOST:
+                # The machine's own node is gone, which says nothing about the method.
+                self._broken = line
+                return LandmarkResult(key=task.key, kind="cancelled", error=line)
+            kind = "crashed" if name in _LOST | _NODE_LOST else "failed"
+            return LandmarkResult(key=task.key, kind=kind, error=line)  # type: ignore[arg-type]
 
     def cancel(self) -> list[LandmarkResult]:
         """Kill the workers of all tasks in flight.
@@ -184,6 +214,7 @@ class RayBackend(Backend):
         if self._ray is not None and self._owned:
             self._ray.shutdown()
             self._ray._private.worker._worker_logs_enabled = True
+            end_children()
         self._ray = None
         self._owned = False
 

@@ -160,7 +160,16 @@ def features(
     n = size_of(problem, split) if n is None else n
     limit = token_limit(info, problem.max_length)
     kept = _nets.depth(info, n_layers)
-    known = [FORMAT, info.kind, info.sha256, _tokenizer_hash(info), kept, limit, _nets.GAIN, _nets.INIT_SEED]
+    known = [
+        FORMAT,
+        info.kind,
+        info.sha256,
+        _tokenizer_hash(info),
+        kept,
+        limit,
+        _nets.GAIN,
+        _nets.INIT_SEED,
+    ]
     net: list[nn.Module] = []  # loaded for the first block that is not cached
     parts: list[Arrays] = []
     for start, end in blocks(problem, split, n):

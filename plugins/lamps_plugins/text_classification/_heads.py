@@ -50,7 +50,13 @@ def constant_head(targets: np.ndarray, n_labels: int, width: int) -> Head:
 
 
 def frozen_head(
-    x: np.ndarray, targets: np.ndarray, n_labels: int, *, c: float = 0.1, balanced: bool = False, floor: float = 0.0
+    x: np.ndarray,
+    targets: np.ndarray,
+    n_labels: int,
+    *,
+    c: float = 0.1,
+    balanced: bool = False,
+    floor: float = 0.0,
 ) -> tuple[Head, bool]:
     """`fit_logistic` on dense features that are centred and scaled by one number first; the head takes them as they were.
 
@@ -65,8 +71,8 @@ def frozen_head(
         n_labels: Number of logits.
         c: Inverse strength of the L2 penalty.
         balanced: Weigh labels by their inverse frequency.
-        floor: Least scale as a share of the features' size. Where a head is trained further, features
-            that hardly differ must not get weights so large that the first steps blow up.
+        floor: Least scale as a share of the features' size. Where a head is trained further,
+            features that hardly differ must not get weights so large that the first steps blow up.
     """
     x = np.asarray(x, dtype=np.float64)
     centre = x.mean(axis=0)

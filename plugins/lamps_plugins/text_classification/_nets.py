@@ -251,10 +251,10 @@ def load_classifier(
 def _spread_attention(net: nn.Module, info: ModelInfo, config: Any) -> None:
     """Let the top layer of a cut encoder attend to all tokens alike, by queries of zero.
 
-    Encoders gather a text into the first token in their last layers only; below, that token says next
-    to nothing about the text (its states differ by 1 % of their size), so a cut network would have
-    nothing to classify by. With zero queries it receives the mean of all tokens, and training may move
-    the queries from there.
+    Encoders gather a text into the first token in their last layers only; below, that token says
+    next to nothing about the text (its states differ by 1 % of their size), so a cut network would
+    have nothing to classify by. With zero queries it receives the mean of all tokens, and training
+    may move the queries from there.
     """
     from torch import nn
 

@@ -158,15 +158,20 @@ def trainable(net: nn.Module) -> dict[str, nn.Parameter]:
     return {name: p for name, p in net.named_parameters() if p.requires_grad}
 
 
-def make_optimizer(net: nn.Module, heads: set[str], recipe: Recipe) -> torch.optim.AdamW:
-    """AdamW over the trainable parameters; ``base_lr`` of a group is its peak rate."""
+def make_optimizer(net: nn.Module, rates: dict[str, float], recipe: Recipe) -> torch.optim.AdamW:
+    """AdamW over the trainable parameters; ``base_lr`` of a group is its peak rate.
+
+    Args:
+        net: The network.
+        rates: Peak rate of the parameters that do not learn at ``recipe.lr``, by name.
+        recipe: How to train.
+    """
     import torch
 
     groups: dict[tuple[float, float], list[nn.Parameter]] = {}
     for name, parameter in trainable(net).items():
         decay = recipe.weight_decay if parameter.ndim > 1 else 0.0
-        lr = recipe.head_lr if name in heads else recipe.lr
-        groups.setdefault((lr, decay), []).append(parameter)
+        groups.setdefault((rates.get(name, recipe.lr), decay), []).append(parameter)
     settings = [
         {"params": found, "lr": lr, "base_lr": lr, "weight_decay": decay}
         for (lr, decay), found in groups.items()

@@ -45,6 +45,9 @@ P = TypeVar("P")
 N_CHECKS = 4
 """Looks at the validation loss inside the last block."""
 
+POOLER_LR = 1e-4
+"""Largest peak rate of the layer between network and last layer."""
+
 HEAD_FLOOR = 0.2
 """See `_heads.frozen_head`."""
 
@@ -141,17 +144,29 @@ class TunedMethod(TextMethod[P]):
         with _nets.quiet():
             torch.manual_seed(seed)  # inside quiet's forked state
             self.net_ = self.adapt(net, problem).to(_nets.device()).eval()
-        self.optimizer_ = _training.make_optimizer(self.net_, self._heads(), self.recipe())
+        self.optimizer_ = _training.make_optimizer(self.net_, self._rates(), self.recipe())
         if self.saved_ is not None:
             _training.restore(self.net_, _under(self.saved_, "weight/"))
             _training.set_moments(self.net_, self.optimizer_, _under(self.saved_, "adam/"))
             self.saved_ = None
 
-    def _heads(self) -> set[str]:
-        """Trainable parameters that learn at the head's rate: the last layer's."""
-        last = _nets.last_layer(self.plain(self.net_))
-        own = {id(p) for p in last.parameters()}
-        return {name for name, p in self.net_.named_parameters() if id(p) in own}
+    def _rates(self) -> dict[str, float]:
+        """Peak rates of the head: its last layer's own, and a small one for the layer before.
+
+        That layer starts as an identity in front of a head that already works; at the rates that
+        suit adapters and biases it is destroyed within a few steps.
+        """
+        recipe = self.recipe()
+        plain = self.plain(self.net_)
+        names = _nets.head_names(plain)
+        head = {id(p) for n, p in plain.named_parameters() if n in names}
+        last = {id(p) for p in _nets.last_layer(plain).parameters()}
+        small = min(recipe.lr, POOLER_LR)
+        return {
+            name: recipe.head_lr if id(p) in last else small
+            for name, p in self.net_.named_parameters()
+            if id(p) in head
+        }
 
     def plain(self, net: Any) -> Any:
         """The transformers class inside a wrapper of adapters."""

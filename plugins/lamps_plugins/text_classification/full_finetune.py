@@ -55,8 +55,7 @@ class FullFinetune(TunedMethod[Params]):
         summary="fine-tunes every layer of a pretrained network",
         paper=Paper(
             title=(
-                "BERT: Pre-training of Deep Bidirectional Transformers for Language "
-                "Understanding"
+                "BERT: Pre-training of Deep Bidirectional Transformers for Language Understanding"
             ),
             arxiv="1810.04805",
             venue="NAACL 2019",

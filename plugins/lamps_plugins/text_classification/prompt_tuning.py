@@ -45,7 +45,7 @@ class Params:
     model: str = hp.model(accepts=("encoder", "decoder"), doc="Pretrained network.")
     n_layers: int = hp.fixed(0, doc="Lower layers that are kept; 0 keeps all.")
     n_tokens: int = hp.integer(8, low=2, high=32, log=True, doc="Learned tokens k; eq. (1).")
-    lr: float = hp.real(3e-2, low=3e-3, high=1e-1, log=True, doc="Peak learning rate of P.")
+    lr: float = hp.real(1e-2, low=1e-3, high=5e-2, log=True, doc="Peak learning rate of P.")
     head_lr: float = hp.fixed(1e-3, doc="Peak learning rate of the last layer.")
     epochs: int = hp.integer(3, low=1, high=6, doc="Passes over the training set.")
     batch_size: int = hp.choice(16, (8, 16, 32), doc="Examples a step.")

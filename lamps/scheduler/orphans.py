@@ -1,0 +1,74 @@
+"""Processes that outlive their owner: find them by a mark in their environment and end them.
+
+Ray's helpers of a raylet that was killed notice it after a minute or so. Everything that a cluster of ours starts
+inherits the mark of the process that started it, so what is left can be told from anybody else's processes.
+Linux only; elsewhere Ray's own clean-up has to do.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+MARK = "LAMPS_OWNER"
+
+
+def mark_children() -> None:
+    """Put this process's mark into the environment that its children inherit."""
+    os.environ[MARK] = _identity(os.getpid()) or str(os.getpid())
+
+
+def end_children(*, patience_s: float = 3.0) -> None:
+    """End whatever still runs with this process's mark."""
+    own = _identity(os.getpid())
+    _end([pid for pid, owner in _marked() if owner == own], patience_s)
+
+
+def end_orphans() -> None:
+    """End what runs with the mark of a process that is gone, such as one that was killed."""
+    gone = []
+    for pid, owner in _marked():
+        number = owner.partition(":")[0]
+        if number.isdigit() and _identity(int(number)) != owner:
+            gone.append(pid)
+    _end(gone, 0.0)
+
+
+def _identity(pid: int) -> str | None:
+    """Process id and start time: ids are used again, the pair is not."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return None
+    fields = stat.rpartition(")")[2].split()
+    return None if fields[0] == "Z" else f"{pid}:{fields[19]}"
+
+
+def _marked() -> Iterator[tuple[int, str]]:
+    prefix = f"{MARK}=".encode()
+    for folder in Path("/proc").glob("[0-9]*"):
+        pid = int(folder.name)
+        if pid == os.getpid():
+            continue
+        try:
+            environment = (folder / "environ").read_bytes()
+        except OSError:
+            continue  # it has ended, or belongs to someone else
+        for entry in environment.split(b"\0"):
+            if entry.startswith(prefix):
+                yield pid, entry[len(prefix) :].decode(errors="replace")
+
+
+def _end(pids: list[int], patience_s: float) -> None:
+    """Give them a moment to end on their own, then kill them."""
+    deadline = time.monotonic() + patience_s
+    while (alive := [p for p in pids if _identity(p)]) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    for pid in alive:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except (ProcessLookupError, PermissionError):
+            continue
