@@ -22,6 +22,7 @@ from lamps.scheduler.controller import Controller, Listener, Outcome
 from lamps.store import DecisionRecord, FinalValues, RunSpec, RunSummary, Trial
 from lamps.store import Run as StoredRun
 from lamps.store import Store as SqlStore
+from lamps.store.engine import parse_url
 from lamps.types import Budget, Candidate, Objective
 
 BACKENDS = ("ray", "local", "replay")
@@ -164,6 +165,9 @@ def search(
     settings = load_settings(
         {"store": store, "artifacts": artifacts, "workers": workers, "plugin_path": plugin_path}
     )
+    parse_url(settings.store)
+    if not 0 <= seed < 2**63:
+        raise ConfigError(f"seed is {seed}, expected 0 to 2**63 - 1")
     family, opened = open_problem(data, problem, options, settings.plugin_path)
     n_workers = _workers(backend, settings.workers)
     pool = list(candidates) or _pool(
@@ -177,7 +181,7 @@ def search(
     rule = policies.make(policy, seed=seed)
     engine = make_backend(backend, workers=n_workers, address=address, dashboard=dashboard)
     spec = RunSpec(
-        name=name or f"{opened.name}-{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(2).hex()}",
+        name=_default_name(opened) if name is None else name,
         family=family.name,
         problem_name=opened.name,
         problem_reference=opened.reference(),
@@ -297,6 +301,10 @@ def _drive(
         backend.close()
 
 
+def _default_name(problem: Problem) -> str:
+    return f"{problem.name}-{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(2).hex()}"
+
+
 def _workers(backend: str, wanted: int) -> int:
     if backend == "local":
         if wanted > 1:
@@ -367,7 +375,9 @@ def open_store(url: str | None = None) -> Store:
     """The store at a URL (default: settings), for reading.
 
     Example:
-        >>> open_store("sqlite:///:memory:").runs()
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     open_store(f"sqlite:///{folder}/lamps.db").runs()
         []
     """
     return Store(load_settings({"store": url}).store)

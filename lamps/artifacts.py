@@ -50,9 +50,10 @@ def safe_name(text: str) -> str:
     Unique for the text it was made from, at most 80 characters.
     """
     plain = re.sub(r"[^A-Za-z0-9._-]+", "_", text)
-    if plain == text and len(text) <= 80 and not text.startswith("."):
+    if text and plain == text and len(text) <= 80 and not text.startswith("."):
         return text
-    return f"{'_' if plain.startswith('.') else ''}{plain[:64]}-{hashlib.sha256(text.encode()).hexdigest()[:6]}"
+    head = "_" if plain.startswith(".") or not plain else ""
+    return f"{head}{plain[:64]}-{hashlib.sha256(text.encode()).hexdigest()[:6]}"
 
 
 def encode_state(state: dict[str, Any]) -> bytes:
@@ -66,24 +67,44 @@ def encode_state(state: dict[str, Any]) -> bytes:
     plain: dict[str, Any] = {}
     for name, value in state.items():
         if isinstance(value, np.ndarray):
-            arrays[name], kinds[name] = np.ascontiguousarray(value), _NUMPY
+            arrays[name], kinds[name] = _plain_array(name, value), _NUMPY
         elif type(value).__module__.split(".")[0] == "torch":
             arrays[name], kinds[name] = value.detach().cpu().contiguous(), _TORCH
         else:
-            plain[name] = value
-    try:
-        text = json.dumps({"kinds": kinds, "plain": _encode_floats(plain)}, allow_nan=False)
-    except (TypeError, ValueError) as error:
-        raise StoreError(f"a checkpoint may hold arrays and JSON only: {error}") from error
+            plain[name] = _plain_json(name, value)
+    text = json.dumps({"kinds": kinds, "plain": plain}, allow_nan=False)
     if _TORCH in kinds.values():
         from safetensors.torch import save
         from torch import from_numpy
 
-        tensors = {k: from_numpy(v) if kinds[k] == _NUMPY else v for k, v in arrays.items()}
+        # torch warns of arrays that it may not write to, such as those of an object store.
+        tensors = {
+            k: from_numpy(v if v.flags.writeable else v.copy()) if kinds[k] == _NUMPY else v
+            for k, v in arrays.items()
+        }
         return bytes(save(_unshared(tensors), {"lamps": text}))
     from safetensors.numpy import save as save_numpy
 
     return bytes(save_numpy(arrays, {"lamps": text}))
+
+
+def _plain_array(name: str, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    if array.dtype.kind not in "biuf":
+        raise StoreError(
+            f"a checkpoint may hold arrays of numbers, but {name!r} has the type {array.dtype}"
+        )
+    return np.asarray(array, dtype=array.dtype.newbyteorder("="), order="C")
+
+
+def _plain_json(name: str, value: Any) -> Any:
+    try:
+        encoded = _encode_floats(value)
+        json.dumps(encoded, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise StoreError(
+            f"a checkpoint may hold arrays and JSON only, but {name!r} is neither: {error}"
+        ) from error
+    return encoded
 
 
 def _unshared(tensors: dict[str, Any]) -> dict[str, Any]:
@@ -117,21 +138,25 @@ def decode_state(content: bytes) -> dict[str, Any]:
             from safetensors.numpy import load as load_numpy
 
             arrays = dict(load_numpy(content))
-    except (SafetensorError, ValueError, KeyError, TypeError) as error:
+        return {**{k: _decode_floats(v) for k, v in meta["plain"].items()}, **arrays}
+    except (SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
+        line = " ".join(str(error).split())
         raise StoreError(
-            f"not a checkpoint, or truncated ({len(content)} bytes): {error}"
+            f"not a checkpoint, or truncated ({len(content)} bytes): {line}"
         ) from error
-    return {**_decode_floats(meta["plain"]), **arrays}
 
 
 def _encode_floats(value: Any) -> Any:
-    """JSON has no NaN and no infinity; they travel as tagged text."""
+    """JSON has no NaN and no infinity; they travel as tagged text, keys like the tag escaped."""
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, float) and not math.isfinite(value):
         return {"$float": repr(value)}
     if isinstance(value, dict):
-        return {str(k): _encode_floats(v) for k, v in value.items()}
+        return {
+            ("$" if str(k)[:1] == "$" else "") + str(k): _encode_floats(v)
+            for k, v in value.items()
+        }
     if isinstance(value, (list, tuple)):
         return [_encode_floats(v) for v in value]
     return value
@@ -141,25 +166,36 @@ def _decode_floats(value: Any) -> Any:
     if isinstance(value, dict):
         if set(value) == {"$float"}:
             return float(value["$float"])
-        return {k: _decode_floats(v) for k, v in value.items()}
+        return {k[1:] if k[:1] == "$" else k: _decode_floats(v) for k, v in value.items()}
     if isinstance(value, list):
         return [_decode_floats(v) for v in value]
     return value
 
 
+def _filesystem(uri: str) -> tuple[Any, str]:
+    try:
+        fs, path = fsspec.core.url_to_fs(uri)
+    except (ImportError, ValueError) as error:
+        raise StoreError(f"cannot use the artifact root of {uri}: {error}") from error
+    return fs, str(path)
+
+
 def write_checkpoint(uri: str, state: dict[str, Any]) -> Checkpoint:
     """Write a state under a temporary name and rename it, so a reader never sees half a file."""
     content = encode_state(state)
-    fs, path = fsspec.core.url_to_fs(uri)
+    fs, path = _filesystem(uri)
     temporary = f"{path}.{os.getpid()}-{secrets.token_hex(4)}.tmp"
     try:
         fs.makedirs(path.rsplit("/", 1)[0], exist_ok=True)
         with fs.open(temporary, "wb") as file:
             file.write(content)
         fs.mv(temporary, path)
-    except OSError as error:
+    except BaseException as error:
+        # Whatever it was, Ctrl-C included: nothing half-written stays behind.
         _discard(fs, temporary)
-        raise StoreError(f"cannot write checkpoint {uri}: {error}") from error
+        if isinstance(error, OSError):
+            raise StoreError(f"cannot write checkpoint {uri}: {error}") from error
+        raise
     return Checkpoint(uri, hashlib.sha256(content).hexdigest(), len(content))
 
 
@@ -179,7 +215,7 @@ def read_checkpoint(uri: str, sha256: str | None = None) -> dict[str, Any]:
     Raises:
         StoreError: The file is missing, truncated, or its hash is not the stored one.
     """
-    fs, path = fsspec.core.url_to_fs(uri)
+    fs, path = _filesystem(uri)
     try:
         content = fs.cat_file(path)
     except OSError as error:
@@ -191,7 +227,7 @@ def read_checkpoint(uri: str, sha256: str | None = None) -> dict[str, Any]:
 
 def delete(uri: str) -> None:
     """Delete a file below the artifact root; one that is gone already is fine."""
-    fs, path = fsspec.core.url_to_fs(uri)
+    fs, path = _filesystem(uri)
     try:
         fs.rm(path)
     except FileNotFoundError:

@@ -5,6 +5,7 @@ Unknown keys are errors with a suggestion. The effective settings are stored wit
 
 from __future__ import annotations
 
+import operator
 import os
 import re
 import tomllib
@@ -98,7 +99,7 @@ def load_settings(
 def _typed(name: str, value: Any) -> Any:
     if name == "workers":
         try:
-            number = int(value)
+            number = int(value) if isinstance(value, str) else operator.index(value)
         except (TypeError, ValueError) as error:
             raise ConfigError(f"workers is {value!r}, expected a whole number") from error
         if number < 0:

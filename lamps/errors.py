@@ -42,7 +42,9 @@ class LampsError(Exception):
 
 def _rebuild(cls: type[LampsError], args: tuple[Any, ...], fields: dict[str, Any]) -> LampsError:
     error = cls.__new__(cls, *args)
-    error.args = args
+    # Past our own constructors, which take other arguments, to the built-in base: ImportError
+    # fills fields of its own.
+    super(LampsError, error).__init__(*args)
     error.__dict__.update(fields)
     return error
 

@@ -11,7 +11,8 @@ Conventions of the whole project:
 - A point that does not strictly dominate the reference point adds volume 0.
 - The reference point is the worst finite value plus 10 % of the range *after* flipping, so it
   always moves outward, for negative values too. With a range of zero it moves by 10 % of the
-  magnitude (1 for zero).
+  magnitude (1 for zero). Nothing is worse than the largest float, which bounds it.
+- A volume beyond the largest float is inf, never NaN.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from lamps.types import Direction
 Floats = NDArray[np.float64]
 MAX_OBJECTIVES = 31
 """Limit of moocore's exact hypervolume."""
+_LARGEST = np.finfo(np.float64).max
 
 
 def as_values(values: ArrayLike, n_objectives: int | None = None) -> Floats:
@@ -134,16 +136,14 @@ def reference_point(values: ArrayLike, *, margin: float = 0.1) -> Floats:
     if not len(array):
         return np.ones(array.shape[1])
     low, high = array.min(axis=0), array.max(axis=0)
-    with np.errstate(over="ignore"):
-        span = high - low
+    span = _span(low, high)
     span = np.where(span > 0, span, np.where(high != 0, np.abs(high), 1.0))
-    span = np.minimum(span, np.finfo(np.float64).max)
+    span = np.minimum(span, _LARGEST)
+    # A step smaller than the spacing of floats must still move outward, and one beyond the largest
+    # float ends there.
     with np.errstate(over="ignore"):
-        bound = high + margin * span
-    # A step smaller than the spacing of floats, or one beyond the largest float, must still move
-    # outward.
-    bound = np.minimum(bound, np.finfo(np.float64).max)
-    result: Floats = np.maximum(bound, np.nextafter(high, np.inf))
+        bound = np.maximum(high + margin * span, np.nextafter(high, np.inf))
+    result: Floats = np.minimum(bound, _LARGEST)
     return result
 
 
@@ -172,8 +172,25 @@ def hypervolume(values: ArrayLike, reference: ArrayLike) -> float:
     if not len(array):
         return 0.0
     if array.shape[1] == 1:
-        return float(ref[0] - array[:, 0].min())
-    return float(moocore.hypervolume(np.ascontiguousarray(array), ref=ref))
+        return float(_span(array.min(axis=0), ref)[0])
+    low = array.min(axis=0)
+    with np.errstate(over="ignore"):
+        box = np.prod(_span(low, ref))
+    if np.isfinite(box):
+        return float(moocore.hypervolume(np.ascontiguousarray(array), ref=ref))
+    # Inside moocore the volumes of slices would overflow and cancel to NaN.
+    volume = np.float64(moocore.hypervolume(normalized(array, low, ref), ref=np.ones(len(ref))))
+    with np.errstate(over="ignore"):
+        for side in _span(low, ref):
+            volume = volume * side
+    return float(volume)
+
+
+def _span(low: Floats, high: Floats) -> Floats:
+    """``high - low`` without a warning where it is beyond the largest float: inf then."""
+    with np.errstate(over="ignore"):
+        span: Floats = high - low
+    return span
 
 
 def normalized(values: ArrayLike, low: ArrayLike, high: ArrayLike) -> Floats:
@@ -183,8 +200,10 @@ def normalized(values: ArrayLike, low: ArrayLike, high: ArrayLike) -> Floats:
     """
     array = as_values(values)
     lo, hi = np.asarray(low, dtype=np.float64), np.asarray(high, dtype=np.float64)
-    span = np.where(hi > lo, hi - lo, 1.0)
-    result: Floats = (array - lo) / span
+    # Halves, where the range itself is beyond the largest float.
+    scale = np.where(np.isfinite(_span(lo, hi)), 1.0, 0.5)
+    array, lo, hi = array * scale, lo * scale, hi * scale
+    result: Floats = (array - lo) / np.where(hi > lo, hi - lo, 1.0)
     return result
 
 
@@ -215,6 +234,8 @@ def crowding_distance(values: ArrayLike) -> Floats:
     for level in range(int(rank.max(initial=-1)) + 1):
         members = np.flatnonzero(rank == level)
         for column in array[members].T:
+            if not np.isfinite(_span(column.min(), column.max())):
+                column = column / 2.0  # the range itself is beyond the largest float
             order = np.argsort(column, kind="stable")
             span = column[order[-1]] - column[order[0]]
             distance[members[order[[0, -1]]]] = np.inf

@@ -73,11 +73,13 @@ class Hyperparameter:
     def problem_with(self, value: Any) -> str | None:
         """What is wrong with a value, in words; None where it lies in the range."""
         if self.kind == "choice":
-            return None if value in self.choices else f"expected one of {list(self.choices)}"
+            # True is not 1, although Python says they are equal.
+            known = any(type(value) is type(c) and value == c for c in self.choices)
+            return None if known else f"expected one of {list(self.choices)}"
         if self.kind in ("real", "integer"):
             if isinstance(value, bool) or not isinstance(value, (int, float)):
                 return "expected a number"
-            if self.kind == "integer" and int(value) != value:
+            if self.kind == "integer" and not (math.isfinite(value) and int(value) == value):
                 return "expected an integer"
             assert self.low is not None
             assert self.high is not None
@@ -135,13 +137,16 @@ def build(params: type, values: Mapping[str, Any], *, where: str = "params") -> 
         ConfigError: A name is unknown, or a value lies outside its range.
     """
     known = hyperparameters(params)
+    given = dict(values)
     for name, value in values.items():
         if name not in known:
             raise ConfigError(f"{where} has no parameter {name!r}. {did_you_mean(name, known)}")
         trouble = known[name].problem_with(value)
         if trouble:
             raise ConfigError(f"{where}: {name}={value!r}, {trouble}")
-    return params(**values)
+        if known[name].kind == "integer":
+            given[name] = int(value)  # JSON of other languages writes 4 as 4.0
+    return params(**given)
 
 
 def as_json(params: Any) -> dict[str, Json]:

@@ -91,12 +91,18 @@ def read_table(path: str | Path) -> LandmarkTable:
     opener: Any = gzip.open if file.suffix == ".gz" else open
     try:
         with opener(file, "rt", encoding="utf-8-sig", newline="") as handle:
-            reader = csv.DictReader(handle)
-            rows = [(reader.line_num, row) for row in reader]
-            header = list(reader.fieldnames or ())
+            reader = csv.reader(handle)
+            header = next(reader, [])
+            lines = [(reader.line_num, cells) for cells in reader if cells]
     except (UnicodeDecodeError, EOFError, OSError, csv.Error) as error:
         raise ProblemError(f"{file} cannot be read as CSV: {error}") from error
-    return _from_rows(file.name.split(".")[0], header, rows)
+    name = file.name.split(".")[0]
+    for line, cells in lines:
+        if len(cells) != len(header):
+            raise ProblemError(
+                f"table {name!r} line {line}: {len(cells)} cells, the header has {len(header)}"
+            )
+    return _from_rows(name, header, [(n, dict(zip(header, c, strict=True))) for n, c in lines])
 
 
 def _parquet_rows(file: Path) -> tuple[list[str], list[tuple[int, dict[str, Any]]]]:
@@ -104,7 +110,11 @@ def _parquet_rows(file: Path) -> tuple[list[str], list[tuple[int, dict[str, Any]
         import pyarrow.parquet as parquet
     except ImportError as error:
         raise MissingExtra("reading Parquet", "pyarrow", "text") from error
-    table = parquet.read_table(file)
+    try:
+        table = parquet.read_table(file)
+    except (ValueError, OSError) as error:  # pyarrow's ArrowInvalid is a ValueError
+        line = " ".join(str(error).split())
+        raise ProblemError(f"{file} cannot be read as Parquet: {line}") from error
     return table.column_names, list(enumerate(table.to_pylist(), start=1))
 
 
@@ -122,8 +132,13 @@ def _from_rows(
             f"landmark table {name!r} has no objective column beside {list(header)}"
         )
     objectives = tuple(_objective(h) for h in columns)
+    names = [o.name for o in objectives]
+    if twice := [n for n in names if names.count(n) > 1]:
+        raise ProblemError(f"landmark table {name!r} has the objective {twice[0]!r} twice")
     cells: dict[tuple[str, float], tuple[int, Mapping[str, Any]]] = {}
     for line, row in rows:
+        if row["candidate"] in (None, ""):
+            raise ProblemError(f"table {name!r} line {line}: candidate is empty")
         key = (str(row["candidate"]), _number(name, line, "fidelity", row["fidelity"]))
         if not 0.0 <= key[1] <= 1.0:
             raise ProblemError(f"table {name!r} line {line}: fidelity {key[1]} is not in [0, 1]")
@@ -147,7 +162,8 @@ def _from_rows(
         texts = [row.get(h) for h in columns]
         measured[i, j] = any(t not in (None, "") for t in texts)
         values[i, j] = [_number(name, line, h, t) for h, t in zip(columns, texts, strict=True)]
-        elapsed[i, j] = _number(name, line, "elapsed_s", row.get("elapsed_s", j))
+        seconds = _number(name, line, "elapsed_s", row.get("elapsed_s", j))
+        elapsed[i, j] = seconds if measured[i, j] else np.nan
         if row.get("size") not in (None, ""):
             size[i] = _number(name, line, "size", row["size"])
     return LandmarkTable(

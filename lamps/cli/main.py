@@ -1,4 +1,4 @@
-"""The command ``lamps``: loads a subcommand when it is used, turns errors into one line and an exit code.
+"""The command ``lamps``: subcommands load when used, errors become one line and an exit code.
 
 Exit codes: 0 done, 1 a `LampsError`, 2 wrong usage, 3 finished with failed trials, 130 interrupted
 and resumable.
@@ -6,9 +6,10 @@ and resumable.
 
 from __future__ import annotations
 
-import os
+import io
 import sys
 from importlib import import_module
+from typing import Any
 
 import click
 
@@ -30,8 +31,27 @@ _COMMANDS = {
 }
 
 
+class ReaderGone(Exception):
+    """Nobody reads our output any more, as in ``lamps ... | head -1``."""
+
+
 class LazyGroup(click.Group):
     """A group whose commands are imported when they are called, so that help is quick."""
+
+    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
+        """The context of a call; ``--help`` prints here."""
+        try:
+            return super().make_context(*args, **kwargs)
+        except BrokenPipeError as error:
+            # click would end the process with exit code 1.
+            raise ReaderGone from error
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command that was called."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError as error:
+            raise ReaderGone from error
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Our commands in the order of a user's work, then those of plugins."""
@@ -79,7 +99,7 @@ class LazyGroup(click.Group):
 @click.option("-v", "--verbose", is_flag=True, help="Show tracebacks.")
 @click.pass_context
 def cli(ctx: click.Context, verbose: bool) -> None:
-    """Find the Pareto front of models and methods for a task while training a small part of the catalogue.
+    """Find the Pareto front of models and methods while training a small part of the catalogue.
 
     \b
     Example:
@@ -102,6 +122,9 @@ def _with_plugins() -> None:
 def entry(arguments: list[str] | None = None) -> None:
     """Run the command line and exit with its code."""
     verbose = "-v" in (arguments or sys.argv) or "--verbose" in (arguments or sys.argv)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # A terminal that cannot show a name gets an escape in its place, as on stderr.
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         _with_plugins()
         result = cli.main(args=arguments, prog_name="lamps", standalone_mode=False)
@@ -117,9 +140,10 @@ def entry(arguments: list[str] | None = None) -> None:
             raise
         click.echo(f"{type(error).__name__}: {' '.join(str(error).split())}", err=True)
         code = 1
-    except BrokenPipeError:
-        # The reader of our output has gone (`lamps ... | head`); nothing more can be said to it.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (ReaderGone, BrokenPipeError):
+        from lamps.cli.output import silence
+
+        silence(sys.stdout)
         code = 0
     except KeyboardInterrupt:
         code = 130

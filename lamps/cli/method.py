@@ -22,7 +22,7 @@ def method() -> None:
 @click.option("--plugins", "plugin_path", metavar="DIR", help="A folder with loose plugins.")
 @output_options
 def list_(family: str | None, plugin_path: str | None, as_json: bool, nl: bool) -> None:
-    """List all methods by name, without importing any; plugins that cannot be used are named on stderr.
+    """List all methods by name, without importing any; name unusable plugins on stderr.
 
     \b
     Example:

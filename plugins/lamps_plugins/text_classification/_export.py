@@ -1,4 +1,4 @@
-"""Writing and reading what a user takes away: folders that open without lamps, or without anything but NumPy.
+"""Writing and reading what a user takes away: folders of safetensors and JSON.
 
 A fine-tuned network is a folder of the Hugging Face hub's layout. A linear method is
 ``head.safetensors`` beside what its features need. Both hold ``lamps.json`` (labels with their
@@ -158,7 +158,7 @@ def write_tokenizer(directory: Path, tokenizer: Any, max_length: int) -> None:
 
 
 def write_transformer(directory: Path, net: Any, tokenizer: Any, card: Card) -> None:
-    """A folder that ``transformers.pipeline("text-classification", FOLDER)`` opens, label names as in the data."""
+    """A folder that ``transformers.pipeline("text-classification", FOLDER)`` opens."""
     from lamps_plugins.text_classification import _nets
 
     with _nets.quiet():
@@ -169,13 +169,13 @@ def write_transformer(directory: Path, net: Any, tokenizer: Any, card: Card) -> 
 
 def count(net: Any) -> int:
     """Number of weights of a network."""
-    return sum(p.numel() for p in net.parameters())
+    return sum(int(p.numel()) for p in net.parameters())
 
 
 def tensor_bytes(net: Any) -> int:
-    """Bytes of a network's weights as one safetensors file: tensors, and about 100 bytes of header each."""
+    """Bytes of a network as one safetensors file, with about 100 bytes of header a tensor."""
     state = net.state_dict()
-    return sum(v.numel() * v.element_size() + 100 + len(k) for k, v in state.items()) + 8
+    return 8 + sum(int(v.numel() * v.element_size()) + 100 + len(k) for k, v in state.items())
 
 
 def transformer_bytes(net: Any, tokenizer: Any, card: Card) -> int:
@@ -198,10 +198,6 @@ def _tokenizer_bytes(tokenizer: Any) -> int:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-# ---- reading
-# -----------------------------------------------------------------------------------------------------------
-
-
 def read_meta(directory: Path) -> dict[str, Any]:
     """The content of ``lamps.json``.
 
@@ -216,7 +212,8 @@ def read_meta(directory: Path) -> dict[str, Any]:
         ) from error
     if meta.get("format") != FORMAT:
         raise ProblemError(
-            f"{directory}/{META} has format {meta.get('format')!r}, this release reads {FORMAT}; update lamps"
+            f"{directory}/{META} has format {meta.get('format')!r}, this release reads {FORMAT}; "
+            "update lamps"
         )
     return meta
 
@@ -236,7 +233,7 @@ class Classifier:
     logits_of: Callable[[Sequence[str]], np.ndarray]
 
     def answers(self, texts: Sequence[str]) -> Iterator[dict[str, Json]]:
-        """One answer a text: ``label``, its probability ``score``, and ``scores`` of all labels by name.
+        """One answer a text: ``label``, its probability ``score``, the ``scores`` of all labels.
 
         Several labels a text: ``label`` is the list of those with a probability of at least one
         half, and ``score`` the smallest of theirs (of an empty list: the probability that none
@@ -275,7 +272,8 @@ def load(directory: Path) -> Classifier:
     reader = _loaders.LOADERS.get(meta["kind"])
     if reader is None:
         raise ProblemError(
-            f"{directory}/{META} has kind {meta['kind']!r}, expected one of {sorted(_loaders.LOADERS)}"
+            f"{directory}/{META} has kind {meta['kind']!r}, expected one of "
+            f"{sorted(_loaders.LOADERS)}"
         )
     return Classifier(tuple(meta["labels"]), bool(meta["multi_label"]), reader(directory, meta))
 

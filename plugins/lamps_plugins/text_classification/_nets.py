@@ -1,10 +1,14 @@
-"""Networks and tokenizers as every method needs them: quiet to load, right-padded, with a head that can be set.
+"""Networks and tokenizers as every method needs them: quiet to load, right-padded.
 
 The tuned methods train the classes that ``AutoModelForSequenceClassification`` gives, so an
 exported folder opens anywhere. Those classes read the first token (encoders) or the last
 (decoders), through a layer that most checkpoints lack or never trained for sentences. Where that
 layer is BERT's ``tanh(W h + b)``, it starts as ``W = GAIN * I``, ``b = 0``: nearly linear, so the
 classifier sees the encoder's own representation instead of a random projection of it.
+
+Measured with full fine-tuning of paraphrase-MiniLM-L3-v2 on 1,000 texts of Reuters R8 (validation
+log loss after 125, 250, 500 and all texts): random 0.50 0.42 0.32 0.24, gain 0.1 0.60 0.58 0.44
+0.25, gain 0.5 0.38 0.38 0.28 0.21, gain 1 0.37 0.36 0.26 0.20.
 """
 
 from __future__ import annotations
@@ -27,16 +31,16 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-GAIN = 0.5
+GAIN = 1.0
 """Scale of the identity that BERT's pooler starts from; see the module docstring."""
 
 INIT_SEED = 20_260
-"""Seed of weights that a checkpoint lacks, the same for all candidates, so that frozen features can be shared."""
+"""Seed of weights that a checkpoint lacks: one for all candidates, which share features."""
 
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Keep transformers from drawing bars and giving advice, and torch's global random state from moving."""
+    """Keep transformers from bars and advice, and torch's global random state from moving."""
     try:
         import torch
         from transformers.utils import logging
@@ -63,7 +67,7 @@ def device() -> torch.device:
 
 
 def autocast_dtype() -> torch.dtype | None:
-    """``bfloat16`` where the hardware multiplies in it; None where it would be emulated and slower."""
+    """``bfloat16`` where the hardware multiplies in it; None where it would be emulated."""
     import torch
 
     if torch.cuda.is_available():
@@ -138,7 +142,7 @@ def load_tokenizer(info: ModelInfo) -> Any:
 
 
 def plain_tokenizer(tokenizer: Any) -> Any:
-    """The same tokenizer as the plain class, so that a saved copy keeps its template instead of making its own."""
+    """The same tokenizer as the plain class, whose saved copy keeps the template as it is."""
     from transformers import PreTrainedTokenizerFast
 
     kinds = [f"{k}_token" for k in ("bos", "eos", "unk", "pad", "cls", "sep", "mask")]
@@ -281,7 +285,7 @@ def _from_pretrained(cls: Any, info: ModelInfo, config: Any, **options: Any) -> 
 
 
 def head_names(net: nn.Module) -> set[str]:
-    """Names of the parameters that belong to the classification head: all outside the base model, and its pooler."""
+    """Names of the head's parameters: all outside the base model, and its pooler."""
     prefix = f"{net.base_model_prefix}."
     return {
         name
@@ -306,7 +310,7 @@ def last_layer(net: nn.Module) -> Any:
 
 
 def pad_batch(rows: Sequence[np.ndarray], pad_id: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Token ids padded right to the longest row, and the mask of real tokens. Shape: [b, longest] int64 both."""
+    """Token ids padded right to the longest row, and the mask of real ones: [b, longest] int64."""
     import torch
 
     longest = max(1, max(len(r) for r in rows))
@@ -319,7 +323,7 @@ def pad_batch(rows: Sequence[np.ndarray], pad_id: int) -> tuple[torch.Tensor, to
 
 
 def by_length(rows: Sequence[np.ndarray], batch: int) -> Iterator[np.ndarray]:
-    """Indices of rows in batches of similar length, longest first so that too large a batch fails at once."""
+    """Indices of rows in batches of similar length, longest first so that memory fails at once."""
     order = np.argsort([-len(r) for r in rows], kind="stable")
     for start in range(0, len(order), batch):
         yield order[start : start + batch]

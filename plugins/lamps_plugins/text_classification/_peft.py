@@ -1,4 +1,4 @@
-"""Adapters through peft: which layers they attach to, what else is trained, and how they are folded in."""
+"""Adapters through peft: where they attach, what else is trained, how they are folded in."""
 
 from __future__ import annotations
 
@@ -43,7 +43,8 @@ def attention_layers(net: nn.Module, *, without: tuple[str, ...] = ()) -> list[s
     found = [n for n in linear_layers(net) if n.rsplit(".", 1)[-1] in wanted]
     if not found:
         raise ProblemError(
-            f"{type(net).__name__} has no query, key or value layers of a known name; use targets='all' or another model"
+            f"{type(net).__name__} has no query, key or value layers of a known name; "
+            "use targets='all' or another model"
         )
     return found
 
@@ -60,7 +61,7 @@ def second_feed_forward(net: nn.Module) -> list[str]:
 
 
 class PeftMethod(TunedMethod[P]):
-    """A tuned network whose base stays frozen under an adapter of peft; head and pooler are trained with it."""
+    """A network whose base stays frozen under an adapter of peft; the head is trained with it."""
 
     def config(self, net: nn.Module) -> Any:
         """The peft configuration for a network."""

@@ -1,4 +1,4 @@
-"""TF-IDF of words and of characters inside words, over scikit-learn, with a state of JSON and arrays."""
+"""TF-IDF of words and characters over scikit-learn, with a state of JSON and arrays."""
 
 from __future__ import annotations
 

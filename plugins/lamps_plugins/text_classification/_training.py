@@ -1,4 +1,4 @@
-"""The fine-tuning loop: plain PyTorch, batches of similar length, landmarks that add up to exactly one run.
+"""The fine-tuning loop: batches of similar length, landmarks that add up to one whole run.
 
 A run of ``epochs`` passes over ``n`` training texts sees ``T = epochs * n`` examples, whatever the
 number of landmarks. With prefixes ``n_1 < n_2 < ... < n_K = n``, block ``k`` sees ``epochs * (n_k
@@ -6,7 +6,7 @@ number of landmarks. With prefixes ``n_1 < n_2 < ... < n_K = n``, block ``k`` se
 could see, then whole shuffled passes. The learning rate depends on the examples seen so far over
 ``T`` and on nothing else:
 
-    rate(s) = lr * min(s / (0.06 T), (T - s) / (0.94 T)),      s = examples seen, the batch itself included        (1)
+    rate(s) = lr * min(s / (0.06 T), (T - s) / (0.94 T)),    s = examples seen with this batch  (1)
 
 Order and dropout of a block depend on the trial's seed and the number of the block, so a run that
 was stopped and resumed gives the numbers of one that was not.
@@ -14,6 +14,7 @@ was stopped and resumed gives the numbers of one that was not.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -97,7 +98,7 @@ def plan(prefixes: Sequence[int], epochs: int) -> list[Block]:
     ends = [0, *prefixes]
     return [
         Block(k, a, b, epochs * a, epochs * (b - a), epochs * prefixes[-1])
-        for k, (a, b) in enumerate(zip(ends, ends[1:], strict=False), start=1)
+        for k, (a, b) in enumerate(itertools.pairwise(ends), start=1)
     ]
 
 
@@ -116,7 +117,7 @@ def draw(block: Block, rng: Generator) -> Indices:
 def batches(
     order: Indices, lengths: NDArray[np.int64], size: int, rng: Generator
 ) -> list[Indices]:
-    """Batches of texts of similar length, in shuffled order; every entry of ``order`` lies in exactly one.
+    """Batches of similar length, in shuffled order; every entry of ``order`` lies in exactly one.
 
     Shape:
         order: [count] indices;  lengths: [n] tokens of each text.
@@ -142,7 +143,11 @@ def rate(seen: int, total: int) -> float:
 
 @dataclass(slots=True)
 class Examples:
-    """Tokenised texts with their targets. Shape: n times [length] int32; [n] int64 or [n, n_labels] float32."""
+    """Tokenised texts with their targets.
+
+    Shape:
+        rows: n times [length] int32;  targets: [n] int64 or [n, n_labels] float32.
+    """
 
     rows: Sequence[np.ndarray]
     targets: np.ndarray
@@ -274,8 +279,9 @@ def train_block(
             loss = _step(net, examples, chosen, recipe, weight)
             if not math.isfinite(loss):
                 raise MethodFailed(
-                    f"the training loss is {loss} after {seen} of {block.total} examples at learning rate "
-                    f"{recipe.lr:g}; expected a finite number, so give a smaller lr"
+                    f"the training loss is {loss} after {seen} of {block.total} "
+                    f"examples at learning rate {recipe.lr:g}; expected a finite number, so give "
+                    "a smaller lr"
                 )
             torch.nn.utils.clip_grad_norm_(parameters, CLIP)
             optimizer.step()
@@ -297,7 +303,7 @@ def _step(
     recipe: Recipe,
     weights: torch.Tensor | None,
 ) -> float:
-    """Gradients of one batch, in as many micro batches as needed; returns the batch's mean loss."""
+    """Gradients of one batch, in micro batches if asked for; returns the batch's mean loss."""
     import torch
 
     device, dtype = _nets.device(), _nets.autocast_dtype()

@@ -1,4 +1,4 @@
-"""The life of a fine-tuned network: landmark 0 on frozen features, blocks of training, checkpoints of what is trainable.
+"""The life of a fine-tuned network: a head on frozen features, then blocks of training.
 
 **Landmark 0.** The classifier's last layer is set by a strongly regularised logistic regression
 (`_heads.frozen_head`) on what the frozen network shows of the first block's texts. Those features
@@ -71,7 +71,7 @@ class TunedMethod(TextMethod[P]):
 
     @abstractmethod
     def adapt(self, net: nn.Module, problem: TextProblem) -> nn.Module:
-        """Mark what is trained and add what the method adds; torch's generator is already seeded by the trial.
+        """Mark what is trained, add what the method adds; torch is seeded by the trial already.
 
         Args:
             net: The classifier with the head of landmark 0; every parameter requires a gradient.
@@ -79,7 +79,7 @@ class TunedMethod(TextMethod[P]):
         """
 
     def merged(self, net: nn.Module) -> nn.Module:
-        """A plain transformers classifier that computes the same logits; may reuse ``net``, which is a copy."""
+        """A plain transformers classifier with the same logits; may reuse ``net``, a copy."""
         return net
 
     def decorate(self, rows: Sequence[np.ndarray], problem: TextProblem) -> Sequence[np.ndarray]:
@@ -232,7 +232,7 @@ class TunedMethod(TextMethod[P]):
         return self.exported_
 
     def logits_of(self, problem: TextProblem) -> LogitsOf:
-        """See `TextMethod.logits_of`: the merged network on texts tokenised by the exported tokenizer."""
+        """See `TextMethod.logits_of`: the merged network behind the exported tokenizer."""
         net, tokenizer, limit = (
             self.exported(problem),
             self.tokenizer(problem),

@@ -3,7 +3,7 @@
 Paper: Liu et al., DoRA: Weight-Decomposed Low-Rank Adaptation, ICML 2024, arXiv 2402.09353,
 section 4.1.
 
-    W = m * V / |V|,      V = W_0 + (alpha / r) B A,      m starts as |W_0|, norms over each output's weights     (1)
+    W = m * V / |V|,    V = W_0 + (alpha / r) B A,    m = |W_0| at the start, norms of rows    (1)
 
 Everything else is `lora`: one switch of peft apart, the same params, merged before export.
 Oracle: at the start, with B = 0, the logits are the base's.

@@ -4,7 +4,7 @@ Paper: Devlin et al., BERT: Pre-training of Deep Bidirectional Transformers, NAA
 1810.04805, section 4.1:
 every weight moves, in small steps, for a few epochs.
 
-    theta <- theta - rate(s) (AdamW(grad) + decay theta)          rate: warm-up, then linear to zero           (1)
+    theta <- theta - rate(s) (AdamW(grad) + decay theta)    rate: warm-up, then linear to zero  (1)
 
 Ours, not the paper's: the token embeddings stay as they are unless asked for (they are half of a
 small encoder's weights and most of their rows never occur), and the head starts from that of

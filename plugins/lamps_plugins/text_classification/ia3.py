@@ -4,7 +4,8 @@ Paper: Liu et al., Few-Shot Parameter-Efficient Fine-Tuning is Better and Cheape
 Learning, NeurIPS 2022,
 arXiv 2205.05638, section 3.3.
 
-    attention = softmax(Q (l_k * K)^T / sqrt(d)) (l_v * V),      feed-forward = W_2 (l_ff * act(W_1 x))            (1)
+    attention = softmax(Q (l_k * K)^T / sqrt(d)) (l_v * V)                                      (1)
+    feed-forward = W_2 (l_ff * act(W_1 x))
 
 The three vectors start at one and are all that is trained besides the head; they are multiplied
 into the weights before export. Ours, not the paper's: the head, which the paper's text-to-text

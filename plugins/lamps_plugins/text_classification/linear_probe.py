@@ -1,6 +1,6 @@
 """Logistic regression on what a frozen pretrained network says about a text.
 
-    h = mean_t f(text)_t over the tokens t,   P(c | h) = softmax_c(W h + b),   C as in scikit-learn                (1)
+    P(c | h) = softmax_c(W h + b),   h = mean_t f(text)_t over its tokens t                     (1)
 
 The features are computed once for a model and a dataset and kept on disk, so further candidates of
 the same model cost milliseconds. Landmarks fit the head on the first share of the training texts;
@@ -54,9 +54,7 @@ class LinearProbe(LinearMethod[Params]):
         family=FAMILY, summary="logistic regression on frozen features of a pretrained network"
     )
 
-    def __init__(self, params: Params) -> None:
-        super().__init__(params)
-        self.encoder_: Any = None
+    encoder_: Any = None
 
     def train_features(self, problem: TextProblem, n: int) -> Any:
         """Cached features."""

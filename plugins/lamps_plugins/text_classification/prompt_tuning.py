@@ -4,7 +4,7 @@ Paper: Lester, Al-Rfou, Constant, The Power of Scale for Parameter-Efficient Pro
 2021, arXiv 2104.08691,
 section 2.
 
-    y = f([P; E(x)]),      P: [k, d] trained,  E the fixed token embeddings,  f the fixed network                (1)
+    y = f([P; E(x)]),      P [k, d] trained,  E fixed token embeddings,  f the fixed network    (1)
 
 The k vectors are rows that the embedding table grows, reached by k new tokens that the tokenizer
 puts in front of every text (after a first special token). So the export is an ordinary folder that
@@ -71,12 +71,10 @@ class PromptTuning(PeftMethod[Params]):
         ),
     )
 
-    def __init__(self, params: Params) -> None:
-        super().__init__(params)
-        self.tokenizer_: Any = None
+    tokenizer_: Any = None
 
     def limit(self, problem: TextProblem) -> int:
-        """The learned tokens come on top of the problem's bound, as far as the model has positions."""
+        """The learned tokens come on top of the problem's bound, as far as there are positions."""
         return _features.token_limit(self.model_info(), problem.max_length + self.params.n_tokens)
 
     def tokenizer(self, problem: TextProblem) -> Any:

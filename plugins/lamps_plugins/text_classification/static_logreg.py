@@ -1,6 +1,6 @@
-"""Logistic regression on the mean of static token vectors: no network runs, so it answers in microseconds.
+"""Logistic regression on the mean of static token vectors: no network runs.
 
-    x = mean_t w_t e_t over the tokens t of a text,   P(c | x) = softmax_c(W x + b),   C as in scikit-learn        (1)
+    P(c | x) = softmax_c(W x + b),   x = mean_t w_t e_t over the tokens t of a text             (1)
 
 The vectors are pretrained and fixed. Landmarks fit the head on the first share of the training
 texts; landmark 0 knows only their label shares. Oracle: with one token a text, ``x`` is that

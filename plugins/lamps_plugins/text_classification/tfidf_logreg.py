@@ -3,7 +3,7 @@
 No pretrained model, seconds of training, microseconds of inference; on topics with a few thousand
 texts it is hard to beat.
 
-    P(c | x) = softmax_c(W x + b),   min_W  C sum_i loss_i + |W|^2 / 2,   x = tf-idf of the text, length 1        (1)
+    P(c | x) = softmax_c(W x + b),   x = tf-idf of the text,   min C sum_i loss_i + |W|^2 / 2   (1)
 
 Landmarks learn terms and weights from the first share of the training texts; landmark 0 knows only
 their label shares.
@@ -56,9 +56,7 @@ class TfidfLogreg(LinearMethod[Params]):
         tags=Tags(baseline=True, cheap=True),
     )
 
-    def __init__(self, params: Params) -> None:
-        super().__init__(params)
-        self.tfidf_: Tfidf | None = None
+    tfidf_: Tfidf | None = None
 
     def train_features(self, problem: TextProblem, n: int) -> Any:
         """Terms are learned from the same ``n`` texts."""

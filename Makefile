@@ -1,0 +1,56 @@
+# Two commands for a newcomer: `make demo` and `make test`. Each sets up what it needs.
+SHELL := /bin/bash
+VENV := .venv
+PY := $(VENV)/bin/python
+STAMP := $(VENV)/.lamps-setup
+DEMO := build/demo
+export HF_HUB_OFFLINE := 1
+export TRANSFORMERS_OFFLINE := 1
+export HF_DATASETS_OFFLINE := 1
+export RAY_USAGE_STATS_ENABLED := 0
+export OMP_NUM_THREADS ?= 1
+
+.PHONY: setup demo test test-slow test-replication lint bench clean
+
+setup: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt zoo-packages.txt
+	test -x $(PY) || python3 -m venv $(VENV)
+	$(PY) -m pip install --quiet --upgrade-strategy only-if-needed -c constraints.txt torch==2.13.0 -e '.[dev]'
+	$(PY) -m pip install --quiet --no-deps -r zoo-packages.txt
+	touch $@
+
+# A real search on real texts: Wikipedia summaries by topic, front and test scores on stdout.
+demo: setup
+	mkdir -p $(DEMO)
+	rm -rf $(DEMO)/demo.db* $(DEMO)/demo-artifacts
+	$(PY) -m lamps_meta_dataset wikipedia-en $(DEMO)/wikipedia.csv
+	$(VENV)/bin/lamps search $(DEMO)/wikipedia.csv --target label --max-train 800 --max-length 64 \
+	  --model paraphrase-MiniLM-L3-v2 --model all-MiniLM-L6-v2 --model bge-small-en-v1.5 \
+	  --model glove-6b-50d --model model2vec-10k-64 \
+	  --method tfidf-logreg --method static-logreg --method linear-probe --method lora \
+	  --method bitfit --method full-finetune \
+	  --budget 5m --name wikipedia --store sqlite:///$(DEMO)/demo.db
+	$(VENV)/bin/lamps front wikipedia --store sqlite:///$(DEMO)/demo.db --plot $(DEMO)/front.png > /dev/null
+
+test: setup
+	$(PY) -m pytest -n 2 --dist loadgroup tests
+	$(PY) -m pytest --doctest-modules lamps meta_dataset/lamps_meta_dataset
+
+test-slow: setup
+	$(PY) -m pytest -m slow tests
+
+test-replication: setup
+	$(PY) -m pytest -m replication tests
+
+lint: setup
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
+	$(VENV)/bin/lint-imports
+
+bench: setup
+	$(PY) tests/bench/run.py
+
+clean:
+	rm -rf build dist $(VENV)

@@ -1,0 +1,1 @@
+"""What an outsider adds to lamps."""

@@ -1,0 +1,1 @@
+"""The family ``example-curve-fitting``."""

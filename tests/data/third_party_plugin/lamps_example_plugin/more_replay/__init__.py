@@ -1,0 +1,1 @@
+"""More methods for the family ``replay``."""
