@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -11,10 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lamps import __version__, pareto, plugins
+from lamps import __version__, pareto, plugins, space
 from lamps import policy as policies
-from lamps.config import Settings, load_settings, parse_duration
-from lamps.errors import ConfigError, ProblemError, UnknownMethod, did_you_mean
+from lamps.config import Settings, load_settings, parse_bytes, parse_duration
+from lamps.errors import ConfigError, LampsError, ProblemError, UnknownMethod, did_you_mean
 from lamps.front import Front, Member
 from lamps.method import Family, Method, Problem
 from lamps.scheduler.backend import Backend
@@ -23,7 +24,7 @@ from lamps.store import DecisionRecord, FinalValues, RunSpec, RunSummary, Trial
 from lamps.store import Run as StoredRun
 from lamps.store import Store as SqlStore
 from lamps.store.engine import parse_url
-from lamps.types import Budget, Candidate, Objective
+from lamps.types import Budget, Candidate, Objective, Resources
 
 BACKENDS = ("ray", "local", "replay")
 
@@ -122,6 +123,9 @@ def search(
     workers: int | None = None,
     address: str | None = None,
     dashboard: bool = False,
+    cpus: float | None = None,
+    gpus: float | None = None,
+    memory: str | None = None,
     store: str | None = None,
     artifacts: str | None = None,
     plugin_path: str | None = None,
@@ -147,6 +151,9 @@ def search(
         workers: Landmarks at once; None or 0 means one per core.
         address: Address of a Ray cluster; None starts Ray on this machine.
         dashboard: Whether the started Ray serves its dashboard.
+        cpus: CPUs that each landmark occupies; None means what its method asks for.
+        gpus: GPUs that each landmark occupies, may be a fraction.
+        memory: Memory that each landmark occupies, such as ``"4GB"``.
         store: SQLAlchemy URL of the database.
         artifacts: fsspec URL for checkpoints.
         plugin_path: Folders with loose plugins.
@@ -198,6 +205,11 @@ def search(
             "dashboard": dashboard,
             "plugin_path": settings.plugin_path,
             "samples": samples,
+            "resources": {
+                "cpus": cpus,
+                "gpus": gpus,
+                "memory_bytes": None if memory is None else parse_bytes(memory),
+            },
             "lamps": __version__,
         },
         seed=seed,
@@ -210,8 +222,13 @@ def search(
         models=_used_models(family, pool),
         size_hints=[opened.size_hint(c) for c in pool],
     )
+    try:
+        engine.check(_resources(classes[c.method].spec.resources, spec.settings) for c in pool)
+    except LampsError:
+        engine.close()
+        raise
     with SqlStore.open(settings.store) as database:
-        run = database.create_run(spec, pool, [c.label for c in pool])
+        run = database.create_run(spec, pool, [_label(c, classes[c.method]) for c in pool])
         outcome = _drive(database, run, opened, engine, settings.plugin_path, listener)
     return Run(settings.store, run.name, outcome)
 
@@ -290,7 +307,7 @@ def _drive(
             problem,
             rule,
             backend,
-            resources=[classes[c.method].spec.resources for c in pool],
+            resources=[_resources(classes[c.method].spec.resources, run.settings) for c in pool],
             baselines=[i for i, c in enumerate(pool) if classes[c.method].spec.tags.baseline],
             plugin_path=plugin_path,
             listener=listener,
@@ -303,6 +320,13 @@ def _drive(
 
 def _default_name(problem: Problem) -> str:
     return f"{problem.name}-{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(2).hex()}"
+
+
+def _resources(asked: Resources, settings: Mapping[str, Any]) -> Resources:
+    """What a landmark occupies: what the user said, else what its method asks for."""
+    given: Any = settings.get("resources") or {}
+    said = {k: v for k, v in given.items() if v is not None}
+    return dataclasses.replace(asked, **said)
 
 
 def _workers(backend: str, wanted: int) -> int:
@@ -361,6 +385,16 @@ def _pool(
 def _classes(pool: Sequence[Candidate], plugin_path: str) -> dict[str, type[Method[Any, Any]]]:
     found = plugins.registry(plugin_path)
     return {c.method: found.load_method(c.family, c.method) for c in pool}
+
+
+def _label(candidate: Candidate, method: type[Method[Any, Any]]) -> str:
+    """Method and what sets this candidate apart.
+
+    Its model and the params that are not the defaults.
+    """
+    defaults = space.as_json(method.Params())
+    params = {k: v for k, v in candidate.params.items() if k not in defaults or v != defaults[k]}
+    return Candidate(candidate.family, candidate.method, params).label
 
 
 def _used_models(family: Family, pool: Sequence[Candidate]) -> list[Any]:

@@ -110,6 +110,23 @@ def _typed(name: str, value: Any) -> Any:
     return value
 
 
+_BYTES = re.compile(r"(\d+(?:\.\d+)?)\s*(b|kb|mb|gb|tb)?", re.IGNORECASE)
+
+
+def parse_bytes(text: str) -> int:
+    """Bytes from ``500MB``, ``4gb`` or a plain number; units are powers of 1,000.
+
+    Example:
+        >>> parse_bytes("1.5GB"), parse_bytes("42")
+        (1500000000, 42)
+    """
+    match = _BYTES.fullmatch(text.strip())
+    if not match:
+        raise ConfigError(f"{text!r} is not an amount of memory; write 500MB or 4GB")
+    number, unit = match.groups()
+    return int(float(number) * 1000 ** ("b", "kb", "mb", "gb", "tb").index((unit or "b").lower()))
+
+
 _DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s?)?")
 
 

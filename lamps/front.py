@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import numbers
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _CONDITION = re.compile(r"\s*(\w+)\s*(<=|>=|<|>)\s*([-+0-9.eE]+|inf)\s*")
+_NO_WEIGHTS = "no weights were given; write for example 'val_error:2,latency_ms:1'"
 _OPERATORS = {
     "<": np.less,
     "<=": np.less_equal,
@@ -104,7 +107,8 @@ class Front(Sequence[Member]):
         Raises:
             ConfigError: A condition cannot be read, or names something that was not measured.
         """
-        kept = [m for m in pool if _meets(m, where)]
+        conditions = _conditions(where)
+        kept = [m for m in pool if _meets(m, conditions)]
         if not kept:
             return cls((), objectives, kept, n_trials or len(pool))
         values = _values(kept, objectives)
@@ -160,8 +164,12 @@ class Front(Sequence[Member]):
                 raise ConfigError(
                     f"no objective {name!r} on this front. {did_you_mean(name, known)}"
                 )
-            if not (np.isfinite(weight) and weight >= 0):
-                raise ConfigError(f"weight of {name} is {weight}, expected 0 or more")
+            if not (_is_number(weight) and math.isfinite(weight) and weight >= 0):
+                raise ConfigError(f"weight of {name} is {weight!r}, expected 0 or more")
+        if not given:
+            raise ConfigError(_NO_WEIGHTS)
+        if not any(given.values()):
+            raise ConfigError("all weights are 0, expected one at least that is more")
         if not self.members:
             raise ConfigError("the front is empty, there is nothing to pick from")
         values = _values(self.members, self.objectives)
@@ -223,28 +231,39 @@ def _values(members: Sequence[Member], objectives: Sequence[Objective]) -> paret
     return pareto.to_minimization(array, [o.direction for o in objectives])
 
 
-def _meets(member: Member, where: str | Mapping[str, str] | Sequence[str] | None) -> bool:
+Condition = tuple[str, str, float]
+
+
+def _conditions(where: str | Mapping[str, str] | Sequence[str] | None) -> list[Condition]:
+    """Name, operator and bound of each condition."""
     if where is None:
-        return True
+        return []
     if isinstance(where, Mapping):
         texts = [f"{k}{v}" for k, v in where.items()]
     else:
         texts = [where] if isinstance(where, str) else list(where)
-    for text in texts:
-        for part in text.split(","):
-            match = _CONDITION.fullmatch(part)
-            if not match:
-                raise ConfigError(f"{part.strip()!r} is not a condition such as 'latency_ms<5'")
-            name, operator, bound = match.groups()
-            if name not in member.values:
-                raise ConfigError(f"no objective {name!r}. {did_you_mean(name, member.values)}")
-            try:
-                limit = float(bound)
-            except ValueError as error:
-                raise ConfigError(f"{bound!r} in {part.strip()!r} is not a number") from error
-            if not _OPERATORS[operator](member.values[name], limit):
-                return False
-    return True
+    found = []
+    for part in (part for text in texts for part in text.split(",")):
+        match = _CONDITION.fullmatch(part)
+        if not match:
+            raise ConfigError(f"{part.strip()!r} is not a condition such as 'latency_ms<5'")
+        name, operator, bound = match.groups()
+        try:
+            found.append((name, operator, float(bound)))
+        except ValueError as error:
+            raise ConfigError(f"{bound!r} in {part.strip()!r} is not a number") from error
+    return found
+
+
+def _meets(member: Member, conditions: Sequence[Condition]) -> bool:
+    for name, _, _ in conditions:
+        if name not in member.values:
+            raise ConfigError(f"no objective {name!r}. {did_you_mean(name, member.values)}")
+    return all(_OPERATORS[how](member.values[name], bound) for name, how, bound in conditions)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
 
 def _parse_weights(text: str) -> dict[str, float]:
@@ -256,5 +275,5 @@ def _parse_weights(text: str) -> dict[str, float]:
         except ValueError as error:
             raise ConfigError(f"{part.strip()!r} is not a weight such as 'val_error:2'") from error
     if not weights:
-        raise ConfigError("no weights were given; write for example 'val_error:2,latency_ms:1'")
+        raise ConfigError(_NO_WEIGHTS)
     return weights

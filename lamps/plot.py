@@ -42,11 +42,12 @@ def plot_front(front: Front, everything: Front, path: str | Path, *, title: str 
         FigureCanvasAgg(figure)
         for number, other in enumerate(others):
             _panel(figure.add_subplot(1, len(others), number + 1), front, everything, other, first)
-        figure.suptitle(title)
+        figure.suptitle(title, parse_math=False)
         try:
             figure.savefig(path, dpi=150)
         except (ValueError, OSError) as error:
-            raise ConfigError(f"cannot draw into {path}: {error}") from error
+            line = " ".join(str(error).split())
+            raise ConfigError(f"cannot draw into {path}: {line}") from error
 
 
 def _panel(axes: Any, front: Front, everything: Front, x: Objective, y: Objective) -> None:
@@ -67,7 +68,7 @@ def _panel(axes: Any, front: Front, everything: Front, x: Objective, y: Objectiv
     positive = points[:, 0] > 0
     if positive.all() and points[:, 0].max() > 20 * points[:, 0].min():
         axes.set_xscale("log")
-    axes.set_xlabel(f"{x.name} [{x.unit}]")
-    axes.set_ylabel(f"{y.name} [{y.unit}]")
+    axes.set_xlabel(f"{x.name} [{x.unit}]", parse_math=False)
+    axes.set_ylabel(f"{y.name} [{y.unit}]", parse_math=False)
     axes.grid(alpha=0.3)
     axes.legend(fontsize=7)

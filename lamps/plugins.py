@@ -13,6 +13,7 @@ rest.
 from __future__ import annotations
 
 import functools
+import hashlib
 import importlib
 import importlib.util
 import os
@@ -34,6 +35,7 @@ from lamps.method import CONTRACT_VERSION, Family, Method
 GROUP = "lamps"
 HOOK_GROUP = "lamps.hooks"
 _FOLDER_PACKAGE = "lamps_folder_plugins"
+_PLUGIN_PATH = "lamps_plugin_path"
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,10 +189,11 @@ def _import(module: str, what: str) -> ModuleType:
         return importlib.import_module(module)
     except PluginError:
         raise
-    except Exception as error:
-        # A plugin's file may raise anything; its author needs the class and the message, the rest
-        # must go on.
-        raise PluginError(f"{what} cannot be imported: {type(error).__name__}: {error}") from error
+    except (Exception, SystemExit) as error:
+        # A plugin's file may raise anything, even leave; its author needs the class and the
+        # message, the rest must go on.
+        line = " ".join(str(error).split())
+        raise PluginError(f"{what} cannot be imported: {type(error).__name__}: {line}") from error
 
 
 @functools.cache
@@ -281,6 +284,8 @@ def _outdated(dist: metadata.Distribution) -> str | None:
             continue
         if re.sub(r"[-_.]+", "-", requirement.name).lower() != "lamps-automl":
             continue
+        if requirement.marker and not requirement.marker.evaluate({"extra": ""}):
+            continue  # asked for by an extra, or on another platform
         here = metadata.version("lamps-automl")
         if not requirement.specifier.contains(here, prereleases=True):
             return f"outdated: needs lamps-automl{requirement.specifier}, this is {here}"
@@ -288,14 +293,16 @@ def _outdated(dist: metadata.Distribution) -> str | None:
 
 
 def _folder_entries(plugin_path: str) -> Iterator[tuple[str, str, str, str, Path]]:
-    for number, text in enumerate(filter(None, plugin_path.split(os.pathsep))):
+    for text in filter(None, plugin_path.split(os.pathsep)):
         root = Path(text).resolve()
         if not root.is_dir():
             raise PluginError(f"plugin folder {text!r} does not exist")
-        base = f"{_FOLDER_PACKAGE}_{number}"
-        package = ModuleType(base)
+        # Named after the folder, so that two searches with other folders in one process, and two
+        # processes with the same, agree on what a module is.
+        base = f"{_FOLDER_PACKAGE}_{hashlib.sha256(str(root).encode()).hexdigest()[:12]}"
+        package = sys.modules.setdefault(base, ModuleType(base))
         package.__path__ = [str(root)]
-        sys.modules[base] = package
+        vars(package)[_PLUGIN_PATH] = plugin_path
         for folder in sorted(p for p in root.iterdir() if p.is_dir() and p.name[0].isalpha()):
             yield (
                 folder.name.replace("_", "-"),
@@ -304,6 +311,12 @@ def _folder_entries(plugin_path: str) -> Iterator[tuple[str, str, str, str, Path
                 "folder",
                 folder,
             )
+
+
+def plugin_path_of(cls: type) -> str:
+    """The plugin path by which a class was found; empty for one of an installed package."""
+    package = sys.modules[cls.__module__.split(".")[0]]
+    return str(vars(package).get(_PLUGIN_PATH, ""))
 
 
 def registry(plugin_path: str | None = None) -> Registry:
@@ -327,7 +340,7 @@ def hooks() -> pluggy.PluginManager:
     for point in metadata.entry_points(group=HOOK_GROUP):
         try:
             manager.register(point.load(), name=point.name)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             dist = point.dist.metadata["Name"] if point.dist else "unknown"
             registry().troubles.append(
                 Trouble(point.name, dist, f"hooks cannot be used: {type(error).__name__}: {error}")

@@ -133,7 +133,14 @@ class Candidate:
 
     @property
     def label(self) -> str:
-        """Method and params in one line, for people."""
+        """Method and params in one line, for people.
+
+        Example:
+            >>> Candidate("replay", "curve-replay").label
+            'curve-replay'
+        """
+        if not self.params:
+            return self.method
         inside = ", ".join(f"{k}={_short(v)}" for k, v in sorted(self.params.items()))
         return f"{self.method}({inside})"
 
@@ -179,6 +186,12 @@ class Resources:
     cpus: float = 1.0
     gpus: float = 0.0
     memory_bytes: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("cpus", "gpus", "memory_bytes"):
+            value = getattr(self, name)
+            if value is not None and not (math.isfinite(value) and value >= 0):
+                raise ConfigError(f"{name} is {value}, expected a finite number of 0 or more")
 
     def as_dict(self) -> dict[str, float | int | None]:
         """The three amounts as JSON."""

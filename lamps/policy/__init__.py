@@ -64,6 +64,8 @@ def make(text: str, *, seed: int = 0) -> Policy:
     """
     name, _, rest = text.partition("(")
     cls = load(name.strip())
+    if rest and not rest.endswith(")"):
+        raise ConfigError(f"policy {text!r} lacks its closing bracket")
     options: dict[str, Any] = {}
     for item in filter(None, rest.removesuffix(")").split(",")):
         key, equals, value = item.partition("=")

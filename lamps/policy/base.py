@@ -110,16 +110,21 @@ class Observation:
         rows = self.values[np.arange(self.n_trials), np.maximum(at, 0)]
         return np.where((at >= 0)[:, None], rows, np.nan)
 
+    def living_values_at(self, level: int) -> Floats:
+        """[n, m]: `values_at`, with NaN for failed trials: what cannot be finished beats nobody."""
+        return np.where(self.failed[:, None], np.nan, self.values_at(level))
+
     def ranks_at_own_level(self) -> NDArray[np.int64]:
         """[n]: Pareto rank of each trial among all trials as they stood at this trial's landmark; -1 before the first.
 
         A trial that has had little training is compared with what others were worth after as
-        little, so nobody is beaten merely for having started later.
+        little, so nobody is beaten merely for having started later. Failed trials beat nobody and
+        have rank -1.
         """
         result = np.full(self.n_trials, -1, dtype=np.int64)
         for level in np.unique(self.landmark[self.landmark >= 0]):
             here = self.landmark == level
-            result[here] = pareto.ranks(self.values_at(int(level)))[here]
+            result[here] = pareto.ranks(self.living_values_at(int(level)))[here]
         return result
 
     def digest(self) -> str:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from lamps.errors import ConfigError
 from lamps.policy.base import Action, Observation, Policy, nothing_left
 
 
@@ -29,6 +30,8 @@ class FrontRacing(Policy):
 
     def __init__(self, *, seed: int = 0, depth: int = 1) -> None:
         super().__init__(seed=seed)
+        if not depth >= 0:
+            raise ConfigError(f"depth is {depth}, expected 0 or more")
         self.depth = depth
 
     def propose(self, observation: Observation, mask: NDArray[np.bool_]) -> Action:

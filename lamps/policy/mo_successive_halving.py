@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lamps import pareto
+from lamps.errors import ConfigError
 from lamps.policy.base import STOP, WAIT, Action, Observation, Policy, nothing_left
 
 
@@ -30,6 +31,10 @@ class MoSuccessiveHalving(Policy):
 
     def __init__(self, *, seed: int = 0, eta: float = 2.0, patience: int = 2) -> None:
         super().__init__(seed=seed)
+        if not eta > 1:
+            raise ConfigError(f"eta is {eta}, expected more than 1")
+        if not patience >= 0:
+            raise ConfigError(f"patience is {patience}, expected 0 or more")
         self.eta = eta
         self.patience = patience
 
@@ -69,7 +74,7 @@ class MoSuccessiveHalving(Policy):
     def _best(self, observation: Observation, ready: NDArray[np.int64], level: int) -> Action:
         if level < 0:
             return int(ready[0])
-        values = observation.values_at(level)
+        values = observation.living_values_at(level)
         order = np.lexsort((-pareto.crowding_distance(values)[ready], pareto.ranks(values)[ready]))
         return int(ready[order[0]])
 

@@ -22,13 +22,16 @@ class Backend(ABC):
     clock: Clock = WallClock()
 
     @abstractmethod
-    def start(self, problem: Problem, demands: Iterable[Resources]) -> None:
-        """Make the problem available to workers.
+    def check(self, demands: Iterable[Resources]) -> None:
+        """Refuse demands that can never be met; joins or starts what it needs to know.
 
         Raises:
-            ConfigError: One of the demands can never be met; what there is and what was asked are
-                named.
+            ConfigError: What there is and what was asked are named.
         """
+
+    @abstractmethod
+    def start(self, problem: Problem, demands: Iterable[Resources]) -> None:
+        """Check the demands and make the problem available to workers."""
 
     @property
     @abstractmethod

@@ -121,8 +121,8 @@ class Controller:
         self._stopping = ""
         self._started: float | None = None
         self._accounted = 0.0
-        # A decision that was cancelled is as good as never taken: neither the budget nor the random
-        # stream of the next decision may tell that it was.
+        # A decision that was cancelled is as good as never taken: neither the budget nor the
+        # random stream of the next decision may tell that it was.
         taken = sum(d.state != "cancelled" for d in store.decisions(run.id))
         self.spent = Spent(run.spent_wall_s, run.cost_device_s, taken)
         self.observation = self._rebuild()

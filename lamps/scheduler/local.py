@@ -25,19 +25,24 @@ class LocalBackend(Backend):
         self._problem: Problem | None = None
         self._queue: deque[LandmarkTask] = deque()
 
-    def start(self, problem: Problem, demands: Iterable[Resources]) -> None:
-        """Keep the problem; refuse candidates that need a GPU where torch sees none."""
+    def check(self, demands: Iterable[Resources]) -> None:
+        """Refuse more CPUs than there are, and a GPU where torch sees none."""
         cores = os.cpu_count() or 1
         for demand in demands:
             if demand.gpus > 0 and not _has_gpu():
                 raise ConfigError(
-                    f"a candidate needs {demand.gpus:g} GPU, this machine has none; leave its method out"
+                    f"a candidate needs {demand.gpus:g} GPU, this machine has none; "
+                    "leave its method out"
                 )
             if demand.cpus > cores:
                 raise ConfigError(
                     f"a candidate needs {demand.cpus:g} CPUs, this machine has {cores}; "
                     "leave its method out or use a larger cluster"
                 )
+
+    def start(self, problem: Problem, demands: Iterable[Resources]) -> None:
+        """Check the demands and keep the problem."""
+        self.check(demands)
         self._problem = problem
 
     @property

@@ -1,8 +1,8 @@
 """Processes that outlive their owner: find them by a mark in their environment and end them.
 
-Ray's helpers of a raylet that was killed notice it after a minute or so. Everything that a cluster of ours starts
-inherits the mark of the process that started it, so what is left can be told from anybody else's processes.
-Linux only; elsewhere Ray's own clean-up has to do.
+Ray's helpers of a raylet that was killed notice it after a minute or so. Everything that a cluster
+of ours starts inherits the mark of the process that started it, so what is left can be told from
+anybody else's processes. Linux only; elsewhere Ray's own clean-up has to do.
 """
 
 from __future__ import annotations
@@ -11,14 +11,27 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 MARK = "LAMPS_OWNER"
 
 
-def mark_children() -> None:
-    """Put this process's mark into the environment that its children inherit."""
+@contextmanager
+def marked_children() -> Iterator[None]:
+    """Let what is started meanwhile, and all that it starts later, carry this process's mark.
+
+    Only meanwhile: a notebook's other children are not ours to end.
+    """
+    before = os.environ.get(MARK)
     os.environ[MARK] = _identity(os.getpid()) or str(os.getpid())
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[MARK]
+        else:
+            os.environ[MARK] = before
 
 
 def end_children(*, patience_s: float = 3.0) -> None:

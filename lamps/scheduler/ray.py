@@ -1,4 +1,4 @@
-"""Landmarks as Ray tasks: on this machine or on a cluster, with resources, retries and clean worker processes.
+"""Landmarks as Ray tasks, on this machine or a cluster: resources, retries, clean workers.
 
 Ray places the tasks, moves the problem to the nodes once, and tells when a worker has vanished.
 Whether to try again is the controller's decision, so Ray's own retries are off.
@@ -9,6 +9,8 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import socket
+import sys
 import warnings
 from collections.abc import Iterable
 from pathlib import Path
@@ -17,7 +19,7 @@ from typing import Any
 from lamps.errors import ConfigError, MissingExtra, WorkerLost
 from lamps.method import Problem
 from lamps.scheduler.backend import Backend
-from lamps.scheduler.orphans import end_children, end_orphans, mark_children
+from lamps.scheduler.orphans import end_children, end_orphans, marked_children
 from lamps.scheduler.worker import LandmarkResult, LandmarkTask, run_landmark
 from lamps.types import Resources
 
@@ -62,8 +64,7 @@ class RayBackend(Backend):
 
     def start(self, problem: Problem, demands: Iterable[Resources]) -> None:
         """Start or join a cluster, check the demands, put the problem into the object store."""
-        self.connect()
-        self._check(demands)
+        self.check(demands)
         self._source = problem
         self._publish()
 
@@ -86,16 +87,17 @@ class RayBackend(Backend):
         if self.address is None:
             prepare_token()
             end_orphans()
-            mark_children()
             options |= {
-                "num_cpus": self.workers or None,
+                "num_cpus": self._cpus(),
                 "include_dashboard": self.dashboard,
                 "dashboard_host": "127.0.0.1",
                 "object_store_memory": OBJECT_STORE_BYTES,
             }
         else:
+            require_listener(self.address)
             options["address"] = self.address
-        with warnings.catch_warnings():
+        marked = marked_children() if self.address is None else contextlib.nullcontext()
+        with warnings.catch_warnings(), marked:
             # Ray announces future defaults as FutureWarning; none of them concerns what we set.
             warnings.simplefilter("ignore", FutureWarning)
             try:
@@ -110,18 +112,43 @@ class RayBackend(Backend):
         # learns of it as a result and tells the user on stderr. There is no public switch.
         ray._private.worker._worker_logs_enabled = False
 
-    def _check(self, demands: Iterable[Resources]) -> None:
+    def check(self, demands: Iterable[Resources]) -> None:
+        """Refuse demands that no node set of the cluster adds up to.
+
+        CPUs before Ray is even started.
+        """
+        asked = set(demands)
+        if self.address is None and not self._joined():
+            for demand in asked:
+                if demand.cpus > self._cpus():
+                    raise ConfigError(
+                        f"a candidate needs {demand.cpus:g} CPU, this machine has "
+                        f"{self._cpus()}; ask for fewer, or leave its method out"
+                    )
+        self.connect()
+        self._check_cluster(asked)
+
+    def _joined(self) -> bool:
+        module = sys.modules.get("ray")
+        return module is not None and bool(module.is_initialized())
+
+    def _cpus(self) -> int:
+        """CPUs of a cluster that is started here: as many landmarks as asked, or all cores."""
+        return max(self.workers, os.cpu_count() or 1)
+
+    def _check_cluster(self, demands: set[Resources]) -> None:
         total: dict[str, float] = self._ray.cluster_resources()
         if not self.workers:
             self.workers = max(int(total.get("CPU", 1)), 1)
-        for demand in set(demands):
+        for demand in demands:
             asked = _ray_resources(demand)
             for name, amount in asked.items():
                 if amount > total.get(name, 0.0):
                     have = {k: v for k, v in total.items() if ":" not in k}
                     raise ConfigError(
                         f"a candidate needs {amount:g} {name}, the cluster has "
-                        f"{total.get(name, 0.0):g} in all ({have}); leave its method out or add nodes"
+                        f"{total.get(name, 0.0):g} in all ({have}); leave its method out or "
+                        "add nodes"
                     )
 
     @property
@@ -155,7 +182,7 @@ class RayBackend(Backend):
         return results
 
     def _restart(self) -> None:
-        """Start Ray on this machine again after its only node has died; its landmarks are cancelled.
+        """Start Ray on this machine again after its only node died; its landmarks are cancelled.
 
         Raises:
             WorkerLost: It has died too often for this to be chance.
@@ -224,10 +251,31 @@ def _ray_resources(demand: Resources) -> dict[str, float]:
     return {k: v for k, v in asked.items() if v}
 
 
-def prepare_token() -> None:
-    """Make Ray's token file with mode 0600 in a folder with mode 0700, before Ray makes it readable for everyone.
+def require_listener(address: str, timeout_s: float = 5.0) -> None:
+    """Refuse the address of a cluster that does not answer; Ray itself would try for many minutes.
 
-    Ray up to 2.60.0 writes it 0644. Nothing is done where a token comes from the environment.
+    Raises:
+        ConfigError: Nothing listens there, or it is no address.
+    """
+    if address == "auto":
+        return  # Ray looks on this machine only, and says at once if there is none
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not host or not port.isdigit():
+        raise ConfigError(f"--address is {address!r}, expected HOST:PORT, ray://HOST:PORT or auto")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout_s).close()
+    except (OSError, OverflowError) as error:
+        raise ConfigError(
+            f"no Ray cluster answers at {address!r}: {error}. Start one, or leave --address out "
+            "to use this machine"
+        ) from error
+
+
+def prepare_token() -> None:
+    """Make Ray's token file with mode 0600 in a folder with mode 0700, before Ray does.
+
+    Ray up to 2.60.0 makes it readable for everyone. Nothing is done where a token comes from the
+    environment.
     """
     if os.environ.get("RAY_AUTH_TOKEN") or os.environ.get("RAY_AUTH_TOKEN_PATH"):
         return

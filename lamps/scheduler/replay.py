@@ -20,7 +20,7 @@ from lamps.types import Cost, Evaluation, Resources
 
 
 class ReplayBackend(Backend):
-    """Answers from the problem's landmark table; time moves to the end of the earliest landmark in flight.
+    """Answers from the problem's landmark table; time moves to the end of the next landmark.
 
     A landmark that the table marks as failed fails; one that was never measured fails too and says
     so. Landmarks without recorded seconds take none.
@@ -35,8 +35,11 @@ class ReplayBackend(Backend):
         self._flight: list[tuple[float, int, LandmarkTask]] = []
         self._count = 0
 
+    def check(self, demands: Iterable[Resources]) -> None:
+        """Simulated workers meet any demand."""
+
     def start(self, problem: Problem, demands: Iterable[Resources]) -> None:
-        """Take the problem's table; simulated workers meet any demand."""
+        """Take the problem's table."""
         self._table = problem.landmark_table()
         if self._table is None:
             raise ConfigError(

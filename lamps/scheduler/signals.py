@@ -11,7 +11,7 @@ from types import FrameType
 
 @contextmanager
 def gentle_stop(stop: Callable[[str], None]) -> Iterator[None]:
-    """While active, the first SIGINT or SIGTERM calls ``stop``, the second raises KeyboardInterrupt.
+    """While active, the first SIGINT or SIGTERM calls ``stop``, the next is KeyboardInterrupt.
 
     Signals reach the main thread only; elsewhere nothing is changed.
     """

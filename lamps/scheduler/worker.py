@@ -154,7 +154,8 @@ def run_landmark(task: LandmarkTask, problem: Problem) -> LandmarkResult:
 def _checked(evaluation: object, task: LandmarkTask) -> Evaluation:
     if not isinstance(evaluation, Evaluation):
         raise ContractError(
-            f"{task.candidate.method} returned {evaluation!r} from evaluate, expected an Evaluation"
+            f"{task.candidate.method} returned {evaluation!r} from evaluate, "
+            "expected an Evaluation"
         )
     for name, value in evaluation.objectives.items():
         if isinstance(value, bool) or not isinstance(value, (int, float, np.number)):

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from lamps.method import MEASURED_BY_WORKER, Method, Problem
+from lamps.plugins import plugin_path_of
 from lamps.scheduler.worker import LandmarkTask, run_landmark
 from lamps.testing import tools
 
@@ -44,6 +45,7 @@ def check_cost_is_measured(method: Kind, problem: Problem) -> None:
                 fidelity=problem.fidelities[1],
                 seed=tools.SEED,
                 target=f"{folder}/checkpoint.safetensors",
+                plugin_path=plugin_path_of(method),
             ),
             problem,
         )

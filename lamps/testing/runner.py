@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from lamps.method import Family, Method, Problem
-from lamps.plugins import registry
-from lamps.testing import contract, isolation, numerics, steps, transport
+from lamps.testing import contract, isolation, numerics, steps, tools, transport
 
 Check = Callable[[type[Method[Any, Any]], Problem], None]
 Outcome = Literal["passed", "failed", "expected failure", "unexpected pass"]
@@ -108,7 +107,8 @@ def check_method(
         >>> {r.outcome for r in check_method(cls, pattern="params")}
         {'passed'}
     """
-    instance = problem or registry().load_family(method.spec.family).toy_problem()
+    family = method.spec.family
+    instance = problem or tools.found_with(method).load_family(family).toy_problem()
     results = []
     for check in checks_for(method):
         if pattern not in check.__name__:

@@ -9,6 +9,7 @@ from typing import Any
 
 from lamps.artifacts import decode_state, encode_state
 from lamps.method import MEASURED_BY_WORKER, Method, Problem
+from lamps.plugins import Registry, plugin_path_of, registry
 from lamps.scheduler.worker import trial_stream
 from lamps.types import Candidate, Evaluation
 
@@ -23,6 +24,11 @@ def make(method: type[Method[Any, Any]], problem: Problem) -> Method[Any, Any]:
 def first_candidate(method: type[Method[Any, Any]], problem: Problem) -> Candidate:
     """The first candidate of the method on this problem."""
     return _first(method, problem.family, _Identity(problem))
+
+
+def found_with(method: type[Method[Any, Any]]) -> Registry:
+    """The plugins among which a method was found, loose folders included."""
+    return registry(plugin_path_of(method) or None)
 
 
 class _Identity:
@@ -40,9 +46,7 @@ class _Identity:
 
 @functools.cache
 def _first(method: type[Method[Any, Any]], family: str, problem: _Identity) -> Candidate:
-    from lamps.plugins import registry
-
-    owner = registry().load_family(family)
+    owner = found_with(method).load_family(family)
     pool = owner.candidates(
         problem.problem,
         {method.name(): method},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from lamps.method import Method, Problem
+from lamps.plugins import plugin_path_of
 from lamps.testing import tools
 
 Kind = type[Method[Any, Any]]
@@ -32,6 +34,11 @@ def check_state_survives_a_checkpoint(method: Kind, problem: Problem) -> None:
         tools.stable(made.evaluate(problem), problem),
         "restored",
     )
+
+
+def _environment(method: Kind) -> dict[str, str]:
+    path = plugin_path_of(method)
+    return os.environ | ({"LAMPS_PLUGIN_PATH": path} if path else {})
 
 
 _SCRIPT = """
@@ -61,6 +68,7 @@ def check_another_process_gives_the_same_numbers(method: Kind, problem: Problem)
             text=True,
             timeout=240,
             check=False,
+            env=_environment(method),
         )
         assert done.returncode == 0, f"the other process failed: {done.stderr[-400:]}"
         there = pickle.loads(target.read_bytes())

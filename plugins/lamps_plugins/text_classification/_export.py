@@ -157,13 +157,23 @@ def write_tokenizer(directory: Path, tokenizer: Any, max_length: int) -> None:
             tokenizer.model_max_length = before
 
 
-def write_transformer(directory: Path, net: Any, tokenizer: Any, card: Card) -> None:
-    """A folder that ``transformers.pipeline("text-classification", FOLDER)`` opens."""
+def write_transformer(
+    directory: Path, net: Any, tokenizer: Any, card: Card, *, limit: int
+) -> None:
+    """A folder that ``transformers.pipeline("text-classification", FOLDER)`` opens.
+
+    Args:
+        directory: An empty folder.
+        net: A classifier of transformers; its config holds the label names.
+        tokenizer: What goes with it.
+        card: Where it comes from.
+        limit: Tokens, all that the tokenizer adds included, after which a text is cut.
+    """
     from lamps_plugins.text_classification import _nets
 
     with _nets.quiet():
         net.save_pretrained(directory)
-    write_tokenizer(directory, tokenizer, card.max_length)
+    write_tokenizer(directory, tokenizer, limit)
     write_card(directory, card, kind="transformer")
 
 
@@ -172,30 +182,47 @@ def count(net: Any) -> int:
     return sum(int(p.numel()) for p in net.parameters())
 
 
+_DTYPES = {"float32": "F32", "float16": "F16", "bfloat16": "BF16", "int64": "I64", "bool": "BOOL"}
+
+
 def tensor_bytes(net: Any) -> int:
-    """Bytes of a network as one safetensors file, with about 100 bytes of header a tensor."""
-    state = net.state_dict()
-    return 8 + sum(int(v.numel() * v.element_size()) + 100 + len(k) for k, v in state.items())
+    """Bytes of a network's weights as one safetensors file, counted without writing it."""
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    at = 0
+    for name, value in net.state_dict().items():
+        end = at + int(value.numel() * value.element_size())
+        kind = _DTYPES.get(str(value.dtype).removeprefix("torch."), "F32")
+        header[name] = {"dtype": kind, "shape": list(value.shape), "data_offsets": [at, end]}
+        at = end
+    length = len(json.dumps(header, separators=(",", ":")))
+    return 8 + (length + 7) // 8 * 8 + at
 
 
 def transformer_bytes(net: Any, tokenizer: Any, card: Card) -> int:
     """Bytes that `write_transformer` will write, without writing the weights."""
-    return network_bytes(net, tokenizer) + 2_500 + 60 * len(card.labels)
+    return network_bytes(net, tokenizer) + written(
+        lambda folder: write_card(folder, card, kind="transformer")
+    )
 
 
 def network_bytes(net: Any, tokenizer: Any) -> int:
     """Bytes of a network, its config and its tokenizer on disk."""
-    return tensor_bytes(net) + _tokenizer_bytes(tokenizer) + 1_000
+    return tensor_bytes(net) + _tokenizer_bytes(tokenizer) + len(net.config.to_json_string())
+
+
+def written(write: Callable[[Path], None]) -> int:
+    """Bytes that a function writes, into a folder that is thrown away."""
+    folder = Path(tempfile.mkdtemp(prefix="lamps-size-"))
+    try:
+        write(folder)
+        return sum(f.stat().st_size for f in folder.rglob("*") if f.is_file())
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @functools.lru_cache(maxsize=16)
 def _tokenizer_bytes(tokenizer: Any) -> int:
-    folder = Path(tempfile.mkdtemp(prefix="lamps-size-"))
-    try:
-        write_tokenizer(folder, tokenizer, 128)
-        return sum(f.stat().st_size for f in folder.rglob("*") if f.is_file())
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    return written(lambda folder: write_tokenizer(folder, tokenizer, 128))
 
 
 def read_meta(directory: Path) -> dict[str, Any]:

@@ -121,11 +121,9 @@ def tokens(
     n = size_of(problem, split) if n is None else n
     limit = token_limit(info, problem.max_length)
     root = cache_dir() / "tokens"
+    known = [FORMAT, _tokenizer_hash(info), info.kind, limit, problem.data_hash(split)]
     rows: list[np.ndarray] = []
     for start, end in blocks(problem, split, n):
-        key = digest(
-            [FORMAT, _tokenizer_hash(info), info.kind, problem.data_hash(split), limit, start, end]
-        )
 
         def make(start: int = start, end: int = end) -> Arrays:
             found = encode(tokenizer_of(info), problem.texts(split)[start:end], limit)
@@ -133,7 +131,7 @@ def tokens(
             ids = np.concatenate(found) if found else np.empty(0, np.int32)
             return {"ids": ids, "ends": ends}
 
-        entry = cached(root / key, make)
+        entry = cached(root / digest([*known, start, end]), make)
         ids, ends = entry["ids"], entry["ends"]
         rows += [ids[a:b] for a, b in itertools.pairwise(ends.tolist())]
     return rows
@@ -157,25 +155,15 @@ def features(
     """What the frozen network says about the first ``n`` texts of a split.
 
     Returns:
-        ``mean``: hidden states of the last layer averaged over a text's tokens; ``token``: the
-            hidden state of its first
-        token (encoder) or last (decoder); ``head``: what the last layer of the untouched
-        classifier receives.
-        Shape: [n, width] float32 each.
+        ``mean``, hidden states of the last layer averaged over a text's tokens; ``token``, that of
+        its first token (encoder) or last (decoder); ``head``, what the last layer of the untouched
+        classifier receives. Shape: [n, width] float32 each.
     """
     n = size_of(problem, split) if n is None else n
     limit = token_limit(info, problem.max_length)
     kept = _nets.depth(info, n_layers)
-    known = [
-        FORMAT,
-        info.kind,
-        info.sha256,
-        _tokenizer_hash(info),
-        kept,
-        limit,
-        _nets.GAIN,
-        _nets.INIT_SEED,
-    ]
+    made_by = [FORMAT, info.kind, info.sha256, _tokenizer_hash(info), _nets.GAIN, _nets.INIT_SEED]
+    known = [*made_by, kept, limit, problem.data_hash(split)]
     net: list[nn.Module] = []  # loaded for the first block that is not cached
     parts: list[Arrays] = []
     for start, end in blocks(problem, split, n):
@@ -189,7 +177,7 @@ def features(
                 net[0], tokens(problem, info, split, end)[start:], pad, last=info.kind == "decoder"
             )
 
-        key = digest([*known, problem.data_hash(split), start, end])
+        key = digest([*known, start, end])
         parts.append(cached(cache_dir() / "features" / key, make))
     return {name: np.concatenate([p[name] for p in parts]) for name in ("mean", "token", "head")}
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -132,7 +130,7 @@ class LinearMethod(TextMethod[P]):
 
     def feature_bytes(self, problem: TextProblem) -> int:
         """Bytes of what `write` writes, measured by writing into a folder that is thrown away."""
-        return _written(lambda folder: self.write(problem, folder))
+        return _export.written(lambda folder: self.write(problem, folder))
 
     def fit_head(self, x: Any, targets: np.ndarray, n_labels: int) -> tuple[_heads.Head, bool]:
         """The head of a landmark, and whether its fit converged."""
@@ -177,7 +175,7 @@ class LinearMethod(TextMethod[P]):
         if self.size_ is None:
             assert self.head_ is not None
             head = self.head_
-            own = _written(lambda folder: self._write_own(problem, folder))
+            own = _export.written(lambda folder: self._write_own(problem, folder))
             n_params = head[0].size + head[1].size + self.n_feature_params()
             self.size_ = (n_params, own + self.feature_bytes(problem))
         return self.size_
@@ -215,12 +213,3 @@ class LinearMethod(TextMethod[P]):
 
 def _float32(value: Any) -> np.ndarray:
     return np.asarray(value, dtype=np.float32)
-
-
-def _written(write: Callable[[Path], None]) -> int:
-    folder = Path(tempfile.mkdtemp(prefix="lamps-size-"))
-    try:
-        write(folder)
-        return sum(f.stat().st_size for f in folder.rglob("*") if f.is_file())
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)

@@ -178,8 +178,8 @@ def weight_files(folder: Path) -> list[Path]:
     )
     if pickles:
         raise ProblemError(
-            f"{folder} holds {pickles[0]}, which can run code on load, and no safetensors file. "
-            "Where you trust it, AutoModel.from_pretrained(FOLDER).save_pretrained(NEW) converts it"
+            f"{folder} holds {pickles[0]}, which may run code, and no *.safetensors. Where you "
+            "trust it, AutoModel.from_pretrained(FOLDER).save_pretrained(NEW) converts it"
         )
     raise ProblemError(f"{folder} holds no *.safetensors file, expected the weights of a model")
 

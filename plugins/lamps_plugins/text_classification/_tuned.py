@@ -274,7 +274,8 @@ class TunedMethod(TextMethod[P]):
     def save(self, problem: TextProblem, directory: Path) -> None:
         """A folder that ``transformers.pipeline("text-classification", FOLDER)`` opens."""
         net = self.exported(problem)
-        _export.write_transformer(directory, net, self.tokenizer(problem), self.card(problem))
+        tokenizer, limit = self.tokenizer(problem), self.limit(problem)
+        _export.write_transformer(directory, net, tokenizer, self.card(problem), limit=limit)
 
 
 class _Looks:

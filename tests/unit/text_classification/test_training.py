@@ -112,7 +112,7 @@ def test_training_lowers_the_loss(encoder: str, multi: bool) -> None:
     net, examples = _classifier(encoder, multi=multi), _examples(multi=multi)
     before = _training.mean_loss(net, examples)
     _run(net, examples, dataclasses.replace(RECIPE, epochs=10))
-    assert _training.mean_loss(net, examples) < 0.7 * before
+    assert _training.mean_loss(net, examples) < 0.8 * before
 
 
 @pytest.mark.parametrize("balanced", [False, True])

@@ -1,0 +1,330 @@
+"""Interrupted, terminated, killed at random moments: the search goes on as if nothing had been.
+
+The decisions of an uninterrupted run with one worker are the oracle.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import pytest
+from _processes import (
+    Call,
+    at_rest,
+    evaluations,
+    front,
+    left_behind,
+    reached,
+    story,
+    until,
+    write_curves,
+)
+
+import lamps
+from lamps.types import Budget, Candidate
+
+N = 6  # curves; 24 landmarks in all
+
+
+@dataclass
+class Lab:
+    """A folder with a table, a store, and what an undisturbed search of it decides."""
+
+    folder: Path
+    table: Path
+    store: str
+    policy: str
+    expected: list[tuple[int, int]]
+    front: list[tuple[int, dict[str, float]]]
+    calls: int = 0
+
+    def call(self, *words: str) -> Call:
+        """A command on this store."""
+        self.calls += 1
+        return Call(*words, "--store", self.store, log=self.folder / f"log-{self.calls}")
+
+    def search(self, *more: str, backend: str = "local", sleep_s: float = 0.0) -> Call:
+        """Begin the search ``r``."""
+        return self.call(
+            "search", "--problem", f"replay:{self.table}", "--backend", backend,
+            "--policy", self.policy, "--name", "r", "--seed", "5",
+            "--param", f"curve-replay.sleep_s={sleep_s}", *more,
+        )  # fmt: skip
+
+    def resume(self, *more: str) -> Call:
+        """Go on with it."""
+        return self.call("resume", "r", *more)
+
+    def is_whole(self) -> None:
+        """The search has ended as the undisturbed one."""
+        at_rest(self.store, "r")
+        assert story(self.store, "r") == self.expected
+        assert front(self.store, "r") == self.front
+        assert lamps.open_store(self.store).run("r").record.state == "finished"
+
+
+def make_lab(folder: Path, policy: str) -> Lab:
+    table = write_curves(folder / "curves.csv", N)
+    store = f"sqlite:///{folder}/lamps.db"
+    lamps.search(
+        problem=f"replay:{table}",
+        candidates=[
+            Candidate("replay", "curve-replay", {"curve": f"c{i}"}) for i in range(N)
+        ],
+        policy=policy,
+        backend="replay",
+        seed=5,
+        store=store,
+        name="oracle",
+    )  # fmt: skip
+    return Lab(folder, table, store, policy, story(store, "oracle"), front(store, "oracle"))
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Lab:
+    """A laboratory with the default policy."""
+    return make_lab(tmp_path, "front-racing")
+
+
+# -- kill -9 -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("policy", ["front-racing", "random"])
+def test_killed_again_and_again_at_random_moments(policy: str, tmp_path: Path) -> None:
+    lab = make_lab(tmp_path, policy)
+    moments = random.Random(policy)
+    call = lab.search(sleep_s=0.04)
+    until(reached(lab.store, "r", 1))
+    for _ in range(4):
+        time.sleep(moments.uniform(0.0, 0.3))
+        call.kill()
+        before = evaluations(lab.store, "r")
+        call = lab.resume()
+        _further(lab, call, before)
+    assert call.wait() == 0, call.stderr
+    lab.is_whole()
+    decisions = lamps.open_store(lab.store).run("r").decisions()
+    assert len(decisions) == len(lab.expected)  # a killed landmark keeps its decision
+    assert [d.seq for d in decisions] == list(range(1, len(decisions) + 1))
+
+
+def _further(lab: Lab, call: Call, n: int) -> None:
+    """Wait for another landmark, or the end."""
+    until(lambda: call.process.poll() is not None or evaluations(lab.store, "r") > n)
+
+
+def test_killed_in_the_middle_of_a_landmark_it_is_run_once_more(lab: Lab) -> None:
+    flag = lab.folder / "struck"
+    words = ("--param", "curve-replay.fault=kill", "--param", f"curve-replay.fault_flag={flag}")
+    assert lab.search(*words).wait() == -signal.SIGKILL
+    run = lamps.open_store(lab.store).run("r")
+    assert [d.state for d in run.decisions()].count("pending") == 1
+    assert lab.resume().wait() == 0
+    lab.is_whole()
+    attempts = [d.attempt for d in lamps.open_store(lab.store).run("r").decisions()]
+    assert sorted(attempts) == [1] * (len(lab.expected) - 1) + [2]
+
+
+def test_killed_in_its_first_landmark(lab: Lab) -> None:
+    call = lab.search(sleep_s=20.0)
+    until(lambda: _pending(lab.store))
+    call.kill()
+    assert evaluations(lab.store, "r") == 0
+    with lab.resume() as again:
+        first = lambda: lamps.open_store(lab.store).run("r").decisions()[0]  # noqa: E731
+        until(lambda: first().attempt == 2)
+        assert again.process.poll() is None
+        assert first().state == "pending"
+
+
+def test_a_second_controller_is_refused_until_the_first_is_dead(lab: Lab) -> None:
+    with lab.search(sleep_s=0.7) as first:
+        until(reached(lab.store, "r", 1))
+        second = lab.resume()
+        assert second.wait() == 1
+        assert "StateError: run 'r' is held by" in second.stderr
+        assert second.stderr.count("\n") == 1
+        assert first.process.poll() is None
+        first.kill()
+        third = lab.resume("--max-landmarks", "7")
+        assert third.wait() == 0, third.stderr
+    at_rest(lab.store, "r")
+    assert story(lab.store, "r") == lab.expected[:7]
+
+
+# -- signals -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_once_is_gentle(number: int, lab: Lab) -> None:
+    call = lab.search(sleep_s=0.2)
+    until(reached(lab.store, "r", 2))
+    call.interrupt(number)
+    assert call.wait(20) == 130
+    assert "interrupted; go on with: lamps resume r" in call.stderr
+    assert "Traceback" not in call.stderr
+    run = lamps.open_store(lab.store).run("r")
+    assert (run.record.state, run.record.note) == ("interrupted", "interrupted by the user")
+    # What was in flight has been finished, not thrown away.
+    assert {d.state for d in run.decisions()} == {"done"}
+    at_rest(lab.store, "r")
+    assert lab.resume().wait() == 0
+    lab.is_whole()
+
+
+def test_twice_stops_at_once(lab: Lab) -> None:
+    call = lab.search(sleep_s=60.0)
+    until(lambda: evaluations(lab.store, "r") == 0 and _pending(lab.store))
+    started = time.monotonic()
+    call.interrupt()
+    time.sleep(0.2)
+    assert call.process.poll() is None
+    call.interrupt()
+    assert call.wait(20) == 130
+    assert time.monotonic() - started < 3.0
+    assert "Traceback" not in call.stderr
+    run = lamps.open_store(lab.store).run("r")
+    assert run.record.state == "interrupted"
+    assert [d.state for d in run.decisions()] == ["cancelled"]
+    assert {t.state for t in run.trials()} == {"waiting"}
+    at_rest(lab.store, "r")
+
+
+def _pending(store: str) -> bool:
+    runs = [r.name for r in lamps.open_store(store).runs()]
+    if "r" not in runs:
+        return False
+    return any(d.state == "pending" for d in lamps.open_store(store).run("r").decisions())
+
+
+def test_an_interrupted_decision_is_taken_again(lab: Lab) -> None:
+    """Twice Ctrl-C throws a landmark away; the same decisions lie ahead, nothing is missing."""
+    call = lab.search(sleep_s=0.25)
+    until(reached(lab.store, "r", 3))
+    until(lambda: _pending(lab.store))
+    call.interrupt()
+    time.sleep(0.05)
+    call.interrupt()
+    assert call.wait(20) == 130
+    at_rest(lab.store, "r")
+    assert lab.resume().wait() == 0
+    lab.is_whole()
+
+
+# -- size --------------------------------------------------------------------------------------
+
+
+def test_resume_of_a_thousand_half_done_trials(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = write_curves(tmp_path / "curves.csv", 1000)
+    store = f"sqlite:///{tmp_path}/lamps.db"
+    lamps.search(
+        problem=f"replay:{table}", policy="exhaustive", backend="replay", store=store, name="r",
+        budget=Budget(landmarks=2000),
+    )  # fmt: skip
+    first: list[float] = []
+    started = time.monotonic()
+
+    def listen(progress: object) -> None:
+        if getattr(progress, "event", "") == "decide" and not first:
+            first.append(time.monotonic() - started)
+
+    lamps.resume("r", store=store, budget=Budget(landmarks=2002), listener=listen)
+    with capsys.disabled():
+        print(f"\nresume of 1,000 trials, half done: first decision after {first[0]:.2f} s")
+    assert first[0] < 10.0
+    at_rest(store, "r")
+
+
+# -- Ray ---------------------------------------------------------------------------------------
+
+
+def _members(call: Call, name: str) -> list[psutil.Process]:
+    """Processes below a call whose title begins so."""
+    found = []
+    for process in left_behind(call.pid):
+        try:
+            line = " ".join(process.cmdline())
+        except psutil.Error:
+            continue
+        if name in line.split(" -")[0]:
+            found.append(process)
+    return found
+
+
+@pytest.mark.ray
+@pytest.mark.xdist_group("ray")
+@pytest.mark.timeout(240)
+def test_ray_driver_killed_leaves_nothing_and_resumes(lab: Lab) -> None:
+    with lab.search("--workers", "1", backend="ray", sleep_s=0.3) as call:
+        until(reached(lab.store, "r", 3))
+        assert left_behind(call.pid)
+        call.kill()
+        until(lambda: not left_behind(call.pid), 90.0, 0.5)
+    assert 3 <= evaluations(lab.store, "r") < len(lab.expected)
+    assert lab.resume("--backend", "local").wait() == 0
+    lab.is_whole()
+
+
+@pytest.mark.ray
+@pytest.mark.xdist_group("ray")
+@pytest.mark.timeout(240)
+def test_ray_worker_and_raylet_killed_under_way(lab: Lab) -> None:
+    with lab.search("--workers", "1", backend="ray", sleep_s=0.3) as call:
+        until(reached(lab.store, "r", 2))
+        worker = until(lambda: _members(call, "ray::"), 30)
+        for process in worker:
+            process.kill()
+        until(reached(lab.store, "r", 5))
+        for process in _members(call, "raylet/raylet"):
+            process.kill()
+        assert call.wait(180) == 0, call.stderr
+        until(lambda: not left_behind(call.pid), 30.0, 0.5)
+    lab.is_whole()
+
+
+@pytest.mark.ray
+@pytest.mark.xdist_group("ray")
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ray_once_is_gentle(number: int, lab: Lab) -> None:
+    with lab.search("--workers", "1", "--json", backend="ray", sleep_s=0.5) as call:
+        until(reached(lab.store, "r", 2))
+        call.interrupt(number)
+        out, _ = call.process.communicate(timeout=60)
+        assert call.process.returncode == 130, call.stderr
+        assert json.loads(out)["state"] == "interrupted"
+        assert "Traceback" not in call.stderr
+        until(lambda: not left_behind(call.pid), 10.0, 0.2)
+    run = lamps.open_store(lab.store).run("r")
+    assert {d.state for d in run.decisions()} == {"done"}
+    at_rest(lab.store, "r")
+    assert lab.resume("--backend", "local").wait() == 0
+    lab.is_whole()
+
+
+@pytest.mark.ray
+@pytest.mark.xdist_group("ray")
+@pytest.mark.timeout(240)
+def test_ray_twice_stops_at_once(lab: Lab) -> None:
+    with lab.search("--workers", "2", backend="ray", sleep_s=60.0) as call:
+        until(lambda: _pending(lab.store))
+        until(lambda: _members(call, "ray::run_landmark"), 30)
+        started = time.monotonic()
+        call.interrupt()
+        time.sleep(0.2)
+        call.interrupt()
+        assert call.wait(30) == 130, call.stderr
+        elapsed = time.monotonic() - started
+        assert "Traceback" not in call.stderr
+        until(lambda: not left_behind(call.pid), 10.0, 0.2)
+    assert elapsed < 8.0  # stopping is immediate; the rest is Ray taking itself down
+    at_rest(lab.store, "r")
+    assert {d.state for d in lamps.open_store(lab.store).run("r").decisions()} == {"cancelled"}
