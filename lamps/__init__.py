@@ -1,11 +1,11 @@
-"""lamps finds the Pareto front of models and methods for a task while training a small part of the catalogue.
+"""Finds the Pareto front of models and methods for a task by training a small part of them.
 
     >>> import lamps
     >>> "search" in dir(lamps)
     True
 
-`search` runs one, `resume` goes on with one, `open_store` reads what past ones found. Nothing heavy is loaded before it
-is used: ``import lamps`` loads neither torch nor ray.
+`search` runs one, `resume` goes on with one, `open_store` reads what past ones found. Nothing heavy
+is loaded before it is used: ``import lamps`` loads neither torch nor ray.
 """
 
 from __future__ import annotations

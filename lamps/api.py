@@ -368,7 +368,8 @@ def _pool(
     if unused:
         word = sorted(unused)[0]
         raise ConfigError(
-            f"params are given for {word!r}, which is not in the pool. {did_you_mean(word, classes)}"
+            f"params are given for {word!r}, which is not in the pool. "
+            f"{did_you_mean(word, classes)}"
         )
     known = list(dict.fromkeys(models)) or list(family.default_models(problem))
     pool = family.candidates(problem, classes, known, given=params, per_method=samples, seed=seed)

@@ -148,7 +148,7 @@ class Front(Sequence[Member]):
         return pareto.hypervolume(_values(self.members, self.objectives), point)
 
     def pick(self, weights: str | Mapping[str, float]) -> Member:
-        """The member with the least weighted sum of objectives, each scaled to [0, 1] over the front.
+        """The member with the least weighted sum of objectives, each scaled to [0, 1].
 
         Args:
             weights: ``"val_error:2,latency_ms:1"`` or a mapping; only ratios matter.

@@ -56,9 +56,11 @@ A family that states another number is refused as outdated.
 """
 
 MEASURED_BY_WORKER = ("train_s", "peak_bytes")
-"""Objectives that the worker adds to every evaluation: cumulated seconds of ``partial_fit`` over all landmarks of the
-trial, and the largest resident memory. A problem may list them; ``Method.evaluate`` leaves them
-out."""
+"""Objectives that the worker adds to every evaluation.
+
+Cumulated seconds of ``partial_fit`` over all landmarks of the trial, and the largest resident memory.
+A problem may list them; ``Method.evaluate`` leaves them out.
+"""
 
 State = dict[str, Any]
 """What a checkpoint holds: arrays (NumPy or torch) and JSON scalars, lists and dicts, by name."""
@@ -257,7 +259,7 @@ class Method(ABC, Generic[ProblemT, ParamsT]):
 
     @abstractmethod
     def evaluate(self, problem: ProblemT, split: Split = "val") -> Evaluation:
-        """Measure, never learn: every objective of the problem, in its unit, by the family's common code.
+        """Measure, never learn: every objective of the problem, by the family's common code.
 
         On ``split="test"`` the names start with ``test_`` instead of ``val_``, and signals hold
         the ends of their intervals as ``NAME_low`` and ``NAME_high``.
@@ -431,7 +433,7 @@ class Family(ABC):
         per_method: int,
         seed: int,
     ) -> list[Candidate]:
-        """The pool of a run: for each method and fitting model the defaults first, then sampled params.
+        """The pool: for each method and fitting model the defaults first, then sampled params.
 
         Sampling is Optuna's `QMCSampler` (scrambled Sobol), so params cover the ranges evenly.
         Candidates that differ in nothing are listed once.

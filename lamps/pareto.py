@@ -100,7 +100,7 @@ def is_nondominated(values: ArrayLike) -> NDArray[np.bool_]:
 
 
 def ranks(values: ArrayLike) -> NDArray[np.int64]:
-    """Pareto rank per row: 0 for the front, 1 for the front of the rest, ...; -1 for rows that are not finite.
+    """Pareto rank per row: 0 for the front, 1 for the front of the rest; -1 where not finite.
 
     Example:
         >>> ranks([[1, 1], [2, 2], [1, 1], [float("inf"), 0]]).tolist()
@@ -122,7 +122,7 @@ def ranks(values: ArrayLike) -> NDArray[np.int64]:
 
 
 def reference_point(values: ArrayLike, *, margin: float = 0.1) -> Floats:
-    """The point that bounds the hypervolume: worst finite value plus ``margin`` of the range, per objective.
+    """The point that bounds the hypervolume: worst finite value plus ``margin`` of the range.
 
     Shape:
         values: [n, m] float64, to be minimised.  Returns [m]; ones where nothing is finite.
@@ -208,7 +208,7 @@ def normalized(values: ArrayLike, low: ArrayLike, high: ArrayLike) -> Floats:
 
 
 def extreme_rows(values: ArrayLike) -> NDArray[np.int64]:
-    """Rows that hold the least or the greatest finite value of an objective, one per objective and end.
+    """Rows that hold the least or the greatest finite value of an objective, one per end.
 
     They bound the reference point, so a pool reduced to its front and these keeps it.
     """
@@ -222,7 +222,7 @@ def extreme_rows(values: ArrayLike) -> NDArray[np.int64]:
 
 
 def crowding_distance(values: ArrayLike) -> Floats:
-    """NSGA-II crowding distance of each row within its own rank; inf at the ends, 0 for rows that are not finite.
+    """NSGA-II crowding distance within a row's own rank: inf at the ends, 0 where not finite.
 
     Source:
         Deb et al. 2002, A fast and elitist multiobjective genetic algorithm: NSGA-II, section

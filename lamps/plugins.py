@@ -1,4 +1,4 @@
-"""Discovery of families and methods: by entry points and folders, by name without importing, never fatal.
+"""Discovery of families and methods: listed without importing, never fatal.
 
 A family is one entry point in the group ``lamps`` that names a package. Inside it, ``_problem.py``
 holds the family's protocol and each public file is a method: ``model_soup.py`` is ``model-soup``.
@@ -110,12 +110,14 @@ class Registry:
             family = getattr(module, "FAMILY", None)
             if not isinstance(family, Family):
                 raise ContractError(
-                    f"family {name!r}: {entry.package}._problem has no FAMILY that is a lamps.method.Family"
+                    f"family {name!r}: {entry.package}._problem has no FAMILY that is a "
+                    "lamps.method.Family"
                 )
             if family.contract != CONTRACT_VERSION:
                 raise ContractError(
-                    f"family {name!r} from {entry.distribution} {entry.version} is written for plugin contract "
-                    f"{family.contract}, this lamps has {CONTRACT_VERSION}. Install a release that matches."
+                    f"family {name!r} from {entry.distribution} {entry.version} is written for "
+                    f"plugin contract {family.contract}, this lamps has {CONTRACT_VERSION}. "
+                    "Install a release that matches."
                 )
             self._opened[name] = family
         return self._opened[name]
@@ -334,7 +336,7 @@ def rescan() -> None:
 
 @functools.cache
 def hooks() -> pluggy.PluginManager:
-    """The plugin manager with every ``lamps.hooks`` entry point that can be imported registered."""
+    """The plugin manager with every ``lamps.hooks`` entry point that can be imported."""
     manager = pluggy.PluginManager(hookspecs.PROJECT)
     manager.add_hookspecs(hookspecs)
     for point in metadata.entry_points(group=HOOK_GROUP):

@@ -1,4 +1,4 @@
-"""Search spaces as dataclass fields: each field carries its range, its doc and an Optuna distribution.
+"""Search spaces as dataclass fields that carry a range, a doc and an Optuna distribution.
 
 Example:
     >>> from dataclasses import dataclass

@@ -72,7 +72,8 @@ class LandmarkTable:
             return self.candidates.index(candidate)
         except ValueError:
             raise ProblemError(
-                f"table {self.name!r} has no candidate {candidate!r}; it has {len(self.candidates)}"
+                f"table {self.name!r} has no candidate {candidate!r}, only "
+                f"{len(self.candidates)} others"
             ) from None
 
 
@@ -144,8 +145,8 @@ def _from_rows(
             raise ProblemError(f"table {name!r} line {line}: fidelity {key[1]} is not in [0, 1]")
         if key in cells:
             raise ProblemError(
-                f"table {name!r} line {line}: candidate {key[0]!r} at fidelity {key[1]} was given in "
-                f"line {cells[key][0]} already"
+                f"table {name!r} line {line}: candidate {key[0]!r} at fidelity {key[1]} was "
+                f"given in line {cells[key][0]} already"
             )
         cells[key] = (line, row)
     if not cells:
@@ -208,5 +209,6 @@ def _number(name: str, line: int, column: str, value: Any) -> float:
         return float(value)
     except (TypeError, ValueError):
         raise ProblemError(
-            f"table {name!r} line {line}: {column} is {value!r}, expected a number, nan, or nothing"
+            f"table {name!r} line {line}: {column} is {value!r}, expected a number, nan, "
+            "or nothing"
         ) from None

@@ -42,7 +42,7 @@ d,1,2,0.5,0.8,0.5
 """
 
 
-@pytest.fixture()
+@pytest.fixture
 def curves(tmp_path: Path) -> Path:
     """Four curves, two objectives; the front is a, b, d."""
     path = tmp_path / "curves.csv"
@@ -50,7 +50,7 @@ def curves(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.fixture()
+@pytest.fixture
 def store_url(tmp_path: Path) -> str:
     """A new SQLite store."""
     return f"sqlite:///{tmp_path}/lamps.db"

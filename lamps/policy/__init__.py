@@ -56,7 +56,7 @@ def load(name: str) -> type[Policy]:
 
 
 def make(text: str, *, seed: int = 0) -> Policy:
-    """A policy from its name, with options in brackets: ``front-racing`` or ``front-racing(depth=2)``.
+    """A policy by name, with options in brackets: ``front-racing`` or ``front-racing(depth=2)``.
 
     Example:
         >>> make("front-racing(depth=2)").depth

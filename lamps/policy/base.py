@@ -111,11 +111,11 @@ class Observation:
         return np.where((at >= 0)[:, None], rows, np.nan)
 
     def living_values_at(self, level: int) -> Floats:
-        """[n, m]: `values_at`, with NaN for failed trials: what cannot be finished beats nobody."""
+        """[n, m]: `values_at`, NaN for failed trials: what cannot be finished beats nobody."""
         return np.where(self.failed[:, None], np.nan, self.values_at(level))
 
     def ranks_at_own_level(self) -> NDArray[np.int64]:
-        """[n]: Pareto rank of each trial among all trials as they stood at this trial's landmark; -1 before the first.
+        """[n]: Pareto rank among all trials as they stood at this trial's landmark; -1 if none yet.
 
         A trial that has had little training is compared with what others were worth after as
         little, so nobody is beaten merely for having started later. Failed trials beat nobody and

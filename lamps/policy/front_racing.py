@@ -1,4 +1,4 @@
-"""Race the current front: advance only what would be Pareto-optimal among equals, and stop when that is finished.
+"""Race the front: advance only what is Pareto-optimal among equals, stop when that is finished.
 
 Every trial gets its first landmark. From then on, a trial is compared with all others as they
 stood at its own landmark. Trials on that front advance, those with the fewest landmarks first;

@@ -6,9 +6,11 @@ rebuilt from the store when a run is resumed, so it may be killed at any line.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -31,6 +33,8 @@ from lamps.types import Budget, Evaluation, Resources
 Ending = Literal["finished", "exhausted", "interrupted"]
 MAX_ATTEMPTS = 3
 HEARTBEAT_S = 15.0
+SILENCE_S = 30.0
+"""After so long without a heartbeat, as when the machine slept, the claim is looked at first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,13 +184,13 @@ class Controller:
             StoreError: The database or the artifact root refused to work; the run is left
                 interrupted.
         """
-        with _Claim(self.store, self.run.id):
+        with _Claim(self.store, self.run.id) as claim:
             self.store.set_run_state(self.run.id, "running")
             ending: Ending = "interrupted"
             reason = "the controller was stopped"
             try:
                 self._start()
-                ending, reason = self._loop()
+                ending, reason = self._loop(claim)
                 if ending != "interrupted":
                     self._test_front()
             except KeyboardInterrupt:
@@ -195,11 +199,14 @@ class Controller:
                 reason = str(error)
                 raise
             finally:
-                self._abandon()
-                self._account()
-                self._store_reference_point()
-                self.store.set_run_state(self.run.id, ending, reason)
-                self._tell("end")
+                if claim.lost:
+                    self.backend.cancel()  # the run is another controller's now, down to its state
+                else:
+                    self._abandon()
+                    self._account()
+                    self._store_reference_point()
+                    self.store.set_run_state(self.run.id, ending, reason)
+                    self._tell("end")
         return Outcome(
             ending=ending,
             reason=reason,
@@ -208,15 +215,29 @@ class Controller:
         )
 
     def _start(self) -> None:
+        self._backlog.extend(sorted(self._left_over(), key=lambda d: d.seq))
+        for decision in self._backlog:
+            self.observation.in_flight[decision.trial_index] = True
+            self.observation.failed[decision.trial_index] = False
         todo = [i for i, done in enumerate(self.observation.complete) if not done]
         self.backend.start(self.problem, [self.resources[i] for i in todo])
         self._started = self.backend.clock.now()
-        self._backlog.extend(self.store.requeue(self.run.id))
-        for decision in self._backlog:
-            self.observation.in_flight[decision.trial_index] = True
         self._tell("start")
 
-    def _loop(self) -> tuple[Ending, str]:
+    def _left_over(self) -> list[Decision]:
+        """What the controller before this one left undone, to be run once more.
+
+        That is what was in flight when it died, and what had crashed while it ended.
+        """
+        left = self.store.requeue(self.run.id)
+        for decision in self.store.decisions(self.run.id):
+            if decision.state == "crashed" and decision.attempt < MAX_ATTEMPTS:
+                left.append(self.store.retry(decision.id))
+            elif decision.state == "crashed":
+                self.store.give_up(decision.id)
+        return left
+
+    def _loop(self, claim: _Claim) -> tuple[Ending, str]:
         while True:
             ended = self._fill()
             if not self._flight:
@@ -224,7 +245,9 @@ class Controller:
                     return "interrupted", self._stopping
                 if ended:
                     return ended
-            for result in self.backend.wait(1.0):
+            results = self.backend.wait(1.0)
+            claim.check()
+            for result in results:
                 self._receive(result)
             self._account()
 
@@ -311,19 +334,26 @@ class Controller:
     # -- results -------------------------------------------------------------------------------
 
     def _receive(self, result: LandmarkResult) -> None:
-        decision = self._flight.pop(result.key)
+        # It counts as in flight until its outcome is stored: a store that refuses to must not
+        # leave a decision that nobody takes back.
+        decision = self._flight[result.key]
         trial = decision.trial_index
         obs = self.observation
         if result.cost is not None:
             self.spent.device_s += result.cost.device_s
         if result.kind == "crashed":
             self.store.fail(decision.id, kind="crashed", error=result.error, cost=result.cost)
-            if decision.attempt < MAX_ATTEMPTS and not self._stopping:
-                self._submit(self.store.retry(decision.id))
+            del self._flight[result.key]
+            if decision.attempt < MAX_ATTEMPTS:
+                if self._stopping:
+                    obs.in_flight[trial] = False  # whoever resumes the run retries it
+                else:
+                    self._submit(self.store.retry(decision.id))
                 self._tell("crashed", trial, decision.landmark, error=result.error)
                 return
             self.store.give_up(decision.id)
         elif result.kind in ("cancelled", "storage"):
+            del self._flight[result.key]
             self._take_back(decision)
             if result.kind == "storage":
                 raise StoreError(result.error)
@@ -333,6 +363,7 @@ class Controller:
             self.store.fail(
                 decision.id, kind="failed", error=result.error, values=values, cost=result.cost
             )
+            del self._flight[result.key]
         else:
             self._complete(decision, result)
             return
@@ -356,6 +387,7 @@ class Controller:
             else None,
             last=decision.landmark == len(self.fidelities) - 1,
         )
+        del self._flight[result.key]
         if checkpoint is not None:
             self._checkpoints[trial] = (checkpoint.uri, checkpoint.sha256)
         if replaced:
@@ -373,7 +405,9 @@ class Controller:
             if decision is not None:
                 self._take_back(decision)
         for decision in [*self._flight.values(), *self._backlog]:
-            self._take_back(decision)
+            # A server that was lost during a commit may have stored the outcome all the same.
+            with contextlib.suppress(StateError):
+                self._take_back(decision)
         self._flight.clear()
         self._backlog.clear()
 
@@ -497,22 +531,44 @@ class _Claim:
     def __init__(self, store: Store, run_id: int) -> None:
         self.store, self.run_id = store, run_id
         self.owner = f"{socket.gethostname()}:{os.getpid()}:{os.urandom(4).hex()}"
+        self.lost: StateError | None = None
+        self._seen_at = 0.0
         self._quit = threading.Event()
         self._thread = threading.Thread(target=self._beat, daemon=True, name="lamps-heartbeat")
 
     def __enter__(self) -> Self:
         self.store.claim(self.run_id, self.owner, os.getpid(), socket.gethostname())
+        self._seen_at = time.time()
         self._thread.start()
         return self
 
     def _beat(self) -> None:
         while not self._quit.wait(HEARTBEAT_S):
             try:
-                self.store.heartbeat(self.run_id, self.owner)
+                self._say()
             except StateError:
-                return  # another controller took the run over; its own writes will be refused
+                return  # the next check raises it where it can end the loop
             except StoreError:
                 continue  # a busy or restarting database; the next beat tries again
+
+    def _say(self) -> None:
+        try:
+            self.store.heartbeat(self.run_id, self.owner)
+        except StateError as error:
+            self.lost = error
+            raise
+        self._seen_at = time.time()
+
+    def check(self) -> None:
+        """Make sure that the run is still ours before anything is written about it.
+
+        Raises:
+            StateError: Another controller took it over while this process was silent.
+        """
+        if self.lost:
+            raise self.lost
+        if time.time() - self._seen_at > SILENCE_S:
+            self._say()
 
     def __exit__(
         self,

@@ -9,9 +9,11 @@ import json
 import shutil
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from lamps import __version__
-from lamps.errors import ConfigError, ProblemError, StateError
+from lamps.errors import ConfigError, LampsError, MethodFailed, ProblemError, StateError
+from lamps.method import Method, Problem
 from lamps.plugins import registry
 from lamps.scheduler.worker import LandmarkTask, restore_method
 from lamps.store import Run, Store
@@ -30,6 +32,8 @@ def export_member(
     Raises:
         StateError: No such candidate, no landmark yet, or no checkpoint.
         ConfigError: The folder has content and may not be replaced.
+        MethodFailed: The method cannot be saved.
+        ProblemError: The folder cannot be written.
     """
     if (
         directory.exists()
@@ -76,22 +80,38 @@ def export_member(
         "scores": dict(last.values),
         "test": {**trial.test.values, **trial.test.signals} if trial.test else {},
     }
-    directory.parent.mkdir(parents=True, exist_ok=True)
-    work = Path(tempfile.mkdtemp(prefix=f".{directory.name}-", dir=directory.parent))
+    target = directory.absolute()
     try:
-        method.save(problem, work)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        work = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+    except OSError as error:
+        raise ProblemError(f"cannot write {directory}: {error}") from error
+    aside = work.with_name(f"{work.name}-old")
+    try:
+        _save(method, problem, work, trial.candidate.method)
         own = work / CARD
         mine = json.loads(own.read_text(encoding="utf-8")) if own.exists() else {}
         own.write_text(
             json.dumps(card | mine, indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
         )
         family.describe_export(work, card | mine)
-        if directory.exists():
-            shutil.rmtree(directory)
         work.chmod(0o755)
-        work.rename(directory)
+        if target.exists():
+            target.rename(aside)
+        work.rename(target)
     except OSError as error:
         raise ProblemError(f"cannot write {directory}: {error}") from error
     finally:
         shutil.rmtree(work, ignore_errors=True)
+        shutil.rmtree(aside, ignore_errors=True)
     return directory
+
+
+def _save(method: Method[Any, Any], problem: Problem, directory: Path, name: str) -> None:
+    """Let a method write itself; what it raises is its own failure, told in one line."""
+    try:
+        method.save(problem, directory)
+    except (LampsError, OSError):
+        raise
+    except Exception as error:
+        raise MethodFailed(f"{name} cannot be saved: {type(error).__name__}: {error}") from error

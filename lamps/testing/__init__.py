@@ -1,4 +1,4 @@
-"""Promises written as code, shipped with the wheel: what a plugin author runs against their method.
+"""Promises written as code, shipped with the wheel, for authors of plugins.
 
 Three doors to the same checks: `check_method`, the pytest decorator `parametrize_with_checks`, and
 ``lamps method check NAME``.

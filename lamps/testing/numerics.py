@@ -17,11 +17,10 @@ Kind = type[Method[Any, Any]]
 
 def check_objectives_are_complete_and_finite(method: Kind, problem: Problem) -> None:
     """At every fidelity, every declared objective is measured and finite."""
-    made = tools.make(method, problem)
     wanted = {o.name for o in problem.objectives} - set(MEASURED_BY_WORKER)
-    for fidelity in problem.fidelities:
-        tools.fit_to(made, problem, [fidelity])
-        values = made.evaluate(problem).objectives
+    measured = tools.walk(method, problem).measured
+    for fidelity, evaluation in zip(problem.fidelities, measured, strict=True):
+        values = evaluation.objectives
         assert wanted <= set(values), f"not measured: {sorted(wanted - set(values))}"
         bad = {k: v for k, v in values.items() if not math.isfinite(v)}
         assert not bad, f"not finite at fidelity {fidelity}: {bad}"
@@ -62,7 +61,7 @@ def check_saved_member_is_not_empty(method: Kind, problem: Problem) -> None:
 
     And nothing outside the folder it was given.
     """
-    made = tools.fit_to(tools.make(method, problem), problem, problem.fidelities)
+    made = tools.walk(method, problem).method
     with tempfile.TemporaryDirectory() as parent:
         folder = Path(parent) / "member"
         folder.mkdir()

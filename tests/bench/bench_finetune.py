@@ -1,8 +1,9 @@
-"""Fine-tuning throughput beside transformers.Trainer: same model, data, batch, optimiser, schedule and epochs.
+"""Fine-tuning throughput beside transformers.Trainer.
 
-Both start from the same network with the same head. The Trainer pads each batch to its longest text, which is its
-usual set-up; it is measured with its own length grouping too. Errors on the validation split stand beside the seconds, because
-a loop that is quick and wrong is no use.
+Same model, data, batch, optimiser, schedule and epochs; both start from the same network with the
+same head. The Trainer pads each batch to its longest text, which is its usual set-up; it is measured
+with its own length grouping too. Errors on the validation split stand beside the seconds, because a
+loop that is quick and wrong is no use.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from typing import Any
 
 import numpy as np
 from bench_table import Figure, figure
+from lamps_meta_dataset.tasks import write_task
 
 from lamps.plugins import registry
-from lamps_meta_dataset.tasks import write_task
 
 MODEL, TEXTS, LENGTH, BATCH, EPOCHS = "all-MiniLM-L6-v2", 192, 128, 16, 1
 
@@ -67,9 +68,8 @@ def _error(problem: Any, method: Any) -> float:
 
 def _trainer(problem: Any, method: Any, seed: int, grouped: bool) -> tuple[float, float]:
     import torch
-    from transformers import DataCollatorWithPadding, Trainer, TrainingArguments
-
     from lamps_plugins.text_classification import _features
+    from transformers import DataCollatorWithPadding, Trainer, TrainingArguments
 
     info = method.model_info()
     tokenizer = _features.tokenizer_of(info)
@@ -144,7 +144,8 @@ def measure() -> list[Figure]:
             "x",
             1.0,
             at_least=True,
-            note=f"val error {np.mean(errors['lamps']):.3f} against {np.mean(errors[name]):.3f}, 3 seeds",
+            note=f"val error {np.mean(errors['lamps']):.3f} against "
+            f"{np.mean(errors[name]):.3f}, 3 seeds",
         )
         for name in rivals
     ]

@@ -1,4 +1,4 @@
-"""Overhead per landmark with a method that does nothing: lamps on Ray beside Ray Tune on the same cluster.
+"""Overhead per landmark with a method that does nothing: lamps on Ray beside Ray Tune.
 
 The same work on both sides: 125 candidates of 8 landmarks each, two at a time, a result and a
 checkpoint after every landmark, state saved so that the search can be resumed. Ray is started

@@ -1,4 +1,4 @@
-"""``make bench``: the figures that lamps promises, measured side by side in one run, printed as one table.
+"""``make bench``: the figures that lamps promises, measured side by side in one run.
 
 Every figure is a median over repetitions; where there is a rival, both take turns (A B A B ...)
 and the ratio is taken pair by pair, so a machine that slows down in between does not decide.

@@ -1,4 +1,4 @@
-"""Every method that is installed keeps the promises of the contract, on its family's toy problem."""
+"""Every installed method keeps the promises of the contract, on its family's toy problem."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ class CurveReplay(Method[ReplayProblem, Params]):
 
     spec = MethodSpec(
         family="replay",
-        summary="replays a recorded curve; can sleep, raise, exit, return nonsense, die or fill the disk",
+        summary="replays a recorded curve; sleeps, raises, returns nonsense or dies on demand",
         tags=Tags(data_free=True),
     )
 

@@ -200,11 +200,13 @@ class _NanoFile:
             self.where[name] = self.take("BIQQ")[2]
 
     def take(self, layout: str) -> tuple[Any, ...]:
+        """The next fields of a `struct` layout."""
         found = struct.unpack_from(f"<{layout}", self.data, self.at)
         self.at += struct.calcsize(f"<{layout}")
         return found
 
     def floats(self, name: str, *shape: int) -> Floats:
+        """A tensor that is stored in float32."""
         flat = np.frombuffer(self.data, "<f4", int(np.prod(shape)), self.where[name])
         return flat.reshape(shape).copy()
 

@@ -52,6 +52,10 @@ class TextMethod(Method["TextProblem", P]):
     def sizes(self, problem: TextProblem) -> tuple[int, int]:
         """Number of weights, and bytes that `save` writes."""
 
+    def known_logits(self, problem: TextProblem, split: Split) -> np.ndarray | None:
+        """Logits of a whole split where features that are cached anyway give them for nothing."""
+        return None
+
     def signals(self) -> dict[str, float]:
         """Diagnostic numbers that go with an evaluation."""
         return {}
@@ -63,7 +67,12 @@ class TextMethod(Method["TextProblem", P]):
         self.require_fitted()
         n_params, size_bytes = self.sizes(problem)
         found = evaluate_classifier(
-            problem, split, self.logits_of(problem), n_params=n_params, size_bytes=size_bytes
+            problem,
+            split,
+            self.logits_of(problem),
+            n_params=n_params,
+            size_bytes=size_bytes,
+            known_logits=self.known_logits(problem, split),
         )
         return Evaluation(found.objectives, {**found.signals, **self.signals()})
 

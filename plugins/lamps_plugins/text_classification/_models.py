@@ -5,8 +5,8 @@ an ordinary folder from then on. Three kinds are told apart, because methods acc
 ``encoder`` (BERT and its like), ``decoder`` (causal language models) and ``static`` (one vector a
 token, no context).
 
-Safety: only ``safetensors`` weights are loaded, and code that comes with a checkpoint is never
-    run.
+Safety: only ``safetensors`` weights are loaded, and code that comes with a checkpoint
+is never run.
 """
 
 from __future__ import annotations

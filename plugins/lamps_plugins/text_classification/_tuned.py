@@ -48,6 +48,10 @@ N_CHECKS = 4
 POOLER_LR = 1e-4
 """Largest peak rate of the layer between network and last layer."""
 
+HEAD_SIZE = 0.4
+"""Size of features (root mean square) up to which the last layer learns at ``head_lr``. Decoders
+end in four times larger ones, on which a step moves the logits four times as far."""
+
 HEAD_FLOOR = 0.2
 """See `_heads.frozen_head`."""
 
@@ -68,6 +72,7 @@ class TunedMethod(TextMethod[P]):
         self.exported_: Any = None
         self.losses_: dict[str, float] = {}
         self.saved_: dict[str, Any] | None = None
+        self.head_scale_ = 1.0
 
     @abstractmethod
     def adapt(self, net: nn.Module, problem: TextProblem) -> nn.Module:
@@ -163,7 +168,7 @@ class TunedMethod(TextMethod[P]):
         last = {id(p) for p in _nets.last_layer(plain).parameters()}
         small = min(recipe.lr, POOLER_LR)
         return {
-            name: recipe.head_lr if id(p) in last else small
+            name: recipe.head_lr * self.head_scale_ if id(p) in last else small
             for name, p in self.net_.named_parameters()
             if id(p) in head
         }
@@ -180,6 +185,7 @@ class TunedMethod(TextMethod[P]):
         head, _ = _heads.frozen_head(
             x, problem.targets("train")[:n], problem.n_labels, floor=HEAD_FLOOR
         )
+        self.head_scale_ = min(1.0, HEAD_SIZE / max(float(np.sqrt((x**2).mean())), 1e-8))
         last = _nets.last_layer(net)
         with torch.no_grad():
             if last.bias is None:
@@ -255,7 +261,11 @@ class TunedMethod(TextMethod[P]):
 
     def state_dict(self) -> State:
         """The trainable parameters, and the optimiser's moments while there is training left."""
-        state: State = {"fidelity_": self.fidelity_, "losses_": dict(self.losses_)}
+        state: State = {
+            "fidelity_": self.fidelity_,
+            "losses_": dict(self.losses_),
+            "head_scale_": self.head_scale_,
+        }
         if self.net_ is None:
             return state | (self.saved_ or {})
         state |= {f"weight/{k}": v.cpu() for k, v in _training.snapshot(self.net_).items()}
@@ -267,6 +277,7 @@ class TunedMethod(TextMethod[P]):
     def load_state_dict(self, state: State, problem: TextProblem) -> None:
         """See `Method.load_state_dict`; the network itself is loaded when it is needed."""
         self.fidelity_, self.losses_ = state["fidelity_"], dict(state["losses_"])
+        self.head_scale_ = float(state["head_scale_"])
         self.net_ = self.optimizer_ = self.exported_ = None
         kept = {k: v for k, v in state.items() if k.startswith(("weight/", "adam/"))}
         self.saved_ = kept or None

@@ -1,8 +1,7 @@
 """Training of biases only (BitFit).
 
 Paper: Ben Zaken, Ravfogel, Goldberg, BitFit: Simple Parameter-efficient Fine-tuning for
-Transformer-based Masked
-Language-models, ACL 2022, arXiv 2106.10199, section 3.
+Transformer-based Masked Language-models, ACL 2022, arXiv 2106.10199, section 3.
 
     h = g(W_0 x + b),      W_0 fixed, b trained, in every layer                                 (1)
 

@@ -1,8 +1,7 @@
 """Fine-tuning of the whole network.
 
 Paper: Devlin et al., BERT: Pre-training of Deep Bidirectional Transformers, NAACL 2019, arXiv
-1810.04805, section 4.1:
-every weight moves, in small steps, for a few epochs.
+1810.04805, section 4.1: every weight moves, in small steps, for a few epochs.
 
     theta <- theta - rate(s) (AdamW(grad) + decay theta)    rate: warm-up, then linear to zero  (1)
 

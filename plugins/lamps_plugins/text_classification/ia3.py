@@ -1,8 +1,7 @@
 """Learned rescaling of keys, values and feed-forward activations ((IA)^3).
 
 Paper: Liu et al., Few-Shot Parameter-Efficient Fine-Tuning is Better and Cheaper than In-Context
-Learning, NeurIPS 2022,
-arXiv 2205.05638, section 3.3.
+Learning, NeurIPS 2022, arXiv 2205.05638, section 3.3.
 
     attention = softmax(Q (l_k * K)^T / sqrt(d)) (l_v * V)                                      (1)
     feed-forward = W_2 (l_ff * act(W_1 x))
@@ -39,7 +38,7 @@ class Params:
     model: str = hp.model(accepts=("encoder", "decoder"), doc="Pretrained network.")
     n_layers: int = hp.fixed(0, doc="Lower layers that are kept; 0 keeps all.")
     lr: float = hp.real(
-        1e-2, low=1e-3, high=3e-2, log=True, doc="Peak learning rate of the vectors; eq. (1)."
+        2e-2, low=3e-3, high=5e-2, log=True, doc="Peak learning rate of the vectors; eq. (1)."
     )
     head_lr: float = hp.fixed(1e-3, doc="Peak learning rate of the last layer.")
     epochs: int = hp.integer(3, low=1, high=6, doc="Passes over the training set.")

@@ -20,6 +20,7 @@ import numpy as np
 
 from lamps import space as hp
 from lamps.method import MethodSpec, State
+from lamps.types import Split
 from lamps_plugins.text_classification import _export, _features, _heads, _nets
 from lamps_plugins.text_classification._method import FAMILY, LinearMethod
 
@@ -86,6 +87,14 @@ class LinearProbe(LinearMethod[Params]):
             last=info.kind == "decoder",
             pooling=self.params.pooling,
         )
+
+    def known_logits(self, problem: TextProblem, split: Split) -> np.ndarray | None:
+        """The head on the split's features, which all probes of this network share."""
+        assert self.head_ is not None
+        p = self.params
+        found = _features.features(problem, self.model_info(), split, n_layers=p.n_layers)
+        weight, bias = self.head_
+        return np.asarray(found[p.pooling] @ weight.T + bias, dtype=np.float32)
 
     def extra_state(self) -> State:
         """Nothing besides the head."""

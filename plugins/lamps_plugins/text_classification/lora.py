@@ -36,7 +36,7 @@ class Params:
     targets: str = hp.choice(
         "attention", ("attention", "all"), doc="Layers with an update: q, k, v or all."
     )
-    lr: float = hp.real(1e-3, low=1e-4, high=5e-3, log=True, doc="Peak learning rate of A and B.")
+    lr: float = hp.real(2e-3, low=2e-4, high=1e-2, log=True, doc="Peak learning rate of A and B.")
     head_lr: float = hp.fixed(1e-3, doc="Peak learning rate of the last layer.")
     epochs: int = hp.integer(3, low=1, high=6, doc="Passes over the training set.")
     batch_size: int = hp.choice(16, (8, 16, 32), doc="Examples a step.")

@@ -1,8 +1,7 @@
 """Learned tokens in front of every text (prompt tuning).
 
 Paper: Lester, Al-Rfou, Constant, The Power of Scale for Parameter-Efficient Prompt Tuning, EMNLP
-2021, arXiv 2104.08691,
-section 2.
+2021, arXiv 2104.08691, section 2.
 
     y = f([P; E(x)]),      P [k, d] trained,  E fixed token embeddings,  f the fixed network    (1)
 

@@ -6,9 +6,8 @@ texts it is hard to beat.
     P(c | x) = softmax_c(W x + b),   x = tf-idf of the text,   min C sum_i loss_i + |W|^2 / 2   (1)
 
 Landmarks learn terms and weights from the first share of the training texts; landmark 0 knows only
-their label shares.
-Oracle: scikit-learn's own pipeline of ``TfidfVectorizer`` and ``LogisticRegression`` gives the
-    same logits.
+their label shares. Oracle: scikit-learn's own pipeline of ``TfidfVectorizer`` and
+``LogisticRegression`` gives the same logits, up to a common shift.
 """
 
 from __future__ import annotations
