@@ -4,8 +4,8 @@
     >>> "search" in dir(lamps)
     True
 
-`search` runs one, `resume` goes on with one, `open_store` reads what past ones found. Nothing heavy
-is loaded before it is used: ``import lamps`` loads neither torch nor ray.
+`search` runs one, `resume` goes on with one, `open_store` reads what past ones found. Nothing
+heavy is loaded before it is used: ``import lamps`` loads neither torch nor ray.
 """
 
 from __future__ import annotations

@@ -58,8 +58,8 @@ A family that states another number is refused as outdated.
 MEASURED_BY_WORKER = ("train_s", "peak_bytes")
 """Objectives that the worker adds to every evaluation.
 
-Cumulated seconds of ``partial_fit`` over all landmarks of the trial, and the largest resident memory.
-A problem may list them; ``Method.evaluate`` leaves them out.
+Cumulated seconds of ``partial_fit`` over all landmarks of the trial, and the largest resident
+memory. A problem may list them; ``Method.evaluate`` leaves them out.
 """
 
 State = dict[str, Any]

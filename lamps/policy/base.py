@@ -115,7 +115,7 @@ class Observation:
         return np.where(self.failed[:, None], np.nan, self.values_at(level))
 
     def ranks_at_own_level(self) -> NDArray[np.int64]:
-        """[n]: Pareto rank among all trials as they stood at this trial's landmark; -1 if none yet.
+        """[n]: Pareto rank among all trials as they stood at this trial's landmark; -1 if none.
 
         A trial that has had little training is compared with what others were worth after as
         little, so nobody is beaten merely for having started later. Failed trials beat nobody and

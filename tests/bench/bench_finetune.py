@@ -1,9 +1,9 @@
 """Fine-tuning throughput beside transformers.Trainer.
 
 Same model, data, batch, optimiser, schedule and epochs; both start from the same network with the
-same head. The Trainer pads each batch to its longest text, which is its usual set-up; it is measured
-with its own length grouping too. Errors on the validation split stand beside the seconds, because a
-loop that is quick and wrong is no use.
+same head. The Trainer pads each batch to its longest text, which is its usual set-up; it is
+measured with its own length grouping too. Errors on the validation split stand beside the seconds,
+because a loop that is quick and wrong is no use.
 """
 
 from __future__ import annotations
