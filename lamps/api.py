@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from lamps import __version__, pareto, plugins, space
 from lamps import policy as policies
 from lamps.config import Settings, load_settings, parse_bytes, parse_duration
-from lamps.errors import ConfigError, LampsError, ProblemError, UnknownMethod, did_you_mean
+from lamps.errors import ConfigError, ProblemError, UnknownMethod, did_you_mean
 from lamps.front import Front, Member
 from lamps.method import Family, Method, Problem
 from lamps.scheduler.backend import Backend
@@ -224,12 +224,11 @@ def search(
     )
     try:
         engine.check(_resources(classes[c.method].spec.resources, spec.settings) for c in pool)
-    except LampsError:
+        with SqlStore.open(settings.store) as database:
+            run = database.create_run(spec, pool, [_label(c, classes[c.method]) for c in pool])
+            outcome = _drive(database, run, opened, engine, settings.plugin_path, listener)
+    finally:
         engine.close()
-        raise
-    with SqlStore.open(settings.store) as database:
-        run = database.create_run(spec, pool, [_label(c, classes[c.method]) for c in pool])
-        outcome = _drive(database, run, opened, engine, settings.plugin_path, listener)
     return Run(settings.store, run.name, outcome)
 
 

@@ -39,7 +39,7 @@ def join(root: str, *parts: str) -> str:
 
     Example:
         >>> join("/tmp/a", "../../etc", "x y")
-        '/tmp/a/_.._.._etc-9d9a5e/x_y-a9e1a9'
+        '/tmp/a/_.._.._etc-74ccf3/x_y-887fce'
     """
     return "/".join([root.rstrip("/"), *map(safe_name, parts)])
 

@@ -408,11 +408,8 @@ class Family(ABC):
         """Whether a data file that a user names without a family is for this one."""
         return False
 
-    def describe_export(self, directory: Path, card: Mapping[str, Json]) -> None:
-        """Add a README for people to an exported member.
-
-        ``card`` is the content of ``lamps.json``.
-        """
+    def describe_export(self, directory: Path, scores: Mapping[str, float]) -> None:
+        """Write the measured scores into what people read of an exported member."""
         return
 
     def models(self) -> ModelCatalogue | None:

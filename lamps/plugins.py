@@ -34,6 +34,7 @@ from lamps.method import CONTRACT_VERSION, Family, Method
 
 GROUP = "lamps"
 HOOK_GROUP = "lamps.hooks"
+_OURS = "lamps-automl"
 _FOLDER_PACKAGE = "lamps_folder_plugins"
 _PLUGIN_PATH = "lamps_plugin_path"
 
@@ -203,7 +204,7 @@ def _scan(plugin_path: str) -> Registry:
     found = Registry()
     seen: set[tuple[str, str, str]] = set()
     entries: list[tuple[str, str, str, str, Path]] = []
-    for dist in sorted(metadata.distributions(), key=lambda d: d.metadata["Name"] or ""):
+    for dist in sorted(metadata.distributions(), key=_precedence):
         for point in dist.entry_points.select(group=GROUP):
             name, version = str(dist.metadata["Name"]), str(dist.version)
             # An editable install can be listed twice: once by its link, once by the working
@@ -224,6 +225,16 @@ def _scan(plugin_path: str) -> Registry:
     entries += _folder_entries(plugin_path)
     _register(found, entries)
     return found
+
+
+def _precedence(dist: metadata.Distribution) -> tuple[bool, str]:
+    """Ours before all others, so that no plugin takes over a family that lamps ships."""
+    name = str(dist.metadata["Name"] or "")
+    return (_canonical(name) != _OURS, name)
+
+
+def _canonical(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def _register(found: Registry, entries: list[tuple[str, str, str, str, Path]]) -> None:
@@ -284,13 +295,13 @@ def _outdated(dist: metadata.Distribution) -> str | None:
             requirement = Requirement(text)
         except InvalidRequirement:
             continue
-        if re.sub(r"[-_.]+", "-", requirement.name).lower() != "lamps-automl":
+        if _canonical(requirement.name) != _OURS:
             continue
         if requirement.marker and not requirement.marker.evaluate({"extra": ""}):
             continue  # asked for by an extra, or on another platform
-        here = metadata.version("lamps-automl")
+        here = metadata.version(_OURS)
         if not requirement.specifier.contains(here, prereleases=True):
-            return f"outdated: needs lamps-automl{requirement.specifier}, this is {here}"
+            return f"outdated: needs {_OURS}{requirement.specifier}, this is {here}"
     return None
 
 

@@ -15,6 +15,7 @@ import click
 
 from lamps import __version__
 from lamps.errors import LampsError
+from lamps.scheduler.signals import terminated_like_interrupted
 
 _COMMANDS = {
     "search": ("search:search", "Search a catalogue for the Pareto front of a problem."),
@@ -126,8 +127,9 @@ def entry(arguments: list[str] | None = None) -> None:
         # A terminal that cannot show a name gets an escape in its place, as on stderr.
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
-        _with_plugins()
-        result = cli.main(args=arguments, prog_name="lamps", standalone_mode=False)
+        with terminated_like_interrupted():
+            _with_plugins()
+            result = cli.main(args=arguments, prog_name="lamps", standalone_mode=False)
         code = result if isinstance(result, int) else 0
         sys.stdout.flush()
     except click.exceptions.Abort:

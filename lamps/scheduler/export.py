@@ -66,11 +66,9 @@ def export_member(
         problem,
     )
     last = next(e for e in reversed(trial.evaluations) if e.state == "ok")
-    card: dict[str, Json] = {
+    test = {**trial.test.values, **trial.test.signals} if trial.test else {}
+    provenance: dict[str, Json] = {
         "lamps": __version__,
-        "family": run.family,
-        "method": trial.candidate.method,
-        "params": dict(trial.candidate.params),
         "run": run.name,
         "candidate": index,
         "seed": run.seed,
@@ -78,7 +76,7 @@ def export_member(
         "data_sha256": run.problem_fingerprint,
         "fidelity": last.fidelity,
         "scores": dict(last.values),
-        "test": {**trial.test.values, **trial.test.signals} if trial.test else {},
+        "test": test,
     }
     target = directory.absolute()
     try:
@@ -89,12 +87,20 @@ def export_member(
     aside = work.with_name(f"{work.name}-old")
     try:
         _save(method, problem, work, trial.candidate.method)
+        family.describe_export(work, {**last.values, **(trial.test.values if trial.test else {})})
         own = work / CARD
-        mine = json.loads(own.read_text(encoding="utf-8")) if own.exists() else {}
-        own.write_text(
-            json.dumps(card | mine, indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
-        )
-        family.describe_export(work, card | mine)
+        card: dict[str, Json] = {
+            "family": run.family,
+            "method": trial.candidate.method,
+            "params": dict(trial.candidate.params),
+        }
+        if own.exists():
+            card |= json.loads(own.read_text(encoding="utf-8"))
+        card["provenance"] = provenance
+        own.write_text(json.dumps(card, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        for file in work.rglob("*"):
+            # safetensors makes its files private; a member is meant to be handed on.
+            file.chmod(0o755 if file.is_dir() else 0o644)
         work.chmod(0o755)
         if target.exists():
             target.rename(aside)

@@ -7,14 +7,16 @@ anybody else's processes. Linux only; elsewhere Ray's own clean-up has to do.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 MARK = "LAMPS_OWNER"
+ROUNDS = 20
 
 
 @contextmanager
@@ -37,16 +39,19 @@ def marked_children() -> Iterator[None]:
 def end_children(*, patience_s: float = 3.0) -> None:
     """End whatever still runs with this process's mark."""
     own = _identity(os.getpid())
-    _end([pid for pid, owner in _marked() if owner == own], patience_s)
+    _end(lambda: [pid for pid, owner in _marked() if owner == own], patience_s)
 
 
 def end_orphans() -> None:
     """End what runs with the mark of a process that is gone, such as one that was killed."""
-    gone = []
-    for pid, owner in _marked():
-        number = owner.partition(":")[0]
-        if number.isdigit() and _identity(int(number)) != owner:
-            gone.append(pid)
+
+    def gone() -> list[int]:
+        return [
+            pid
+            for pid, owner in _marked()
+            if (number := owner.partition(":")[0]).isdigit() and _identity(int(number)) != owner
+        ]
+
     _end(gone, 0.0)
 
 
@@ -75,13 +80,19 @@ def _marked() -> Iterator[tuple[int, str]]:
                 yield pid, entry[len(prefix) :].decode(errors="replace")
 
 
-def _end(pids: list[int], patience_s: float) -> None:
-    """Give them a moment to end on their own, then kill them."""
+def _end(find: Callable[[], list[int]], patience_s: float) -> None:
+    """Give them a moment to end on their own, then kill them.
+
+    Looked for anew each time, because what is ending may still have been starting something.
+    """
     deadline = time.monotonic() + patience_s
-    while (alive := [p for p in pids if _identity(p)]) and time.monotonic() < deadline:
+    while (pids := find()) and time.monotonic() < deadline:
         time.sleep(0.05)
-    for pid in alive:
-        try:
-            os.kill(pid, signal.SIGKILL)
-        except (ProcessLookupError, PermissionError):
-            continue
+    for _ in range(ROUNDS):
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        if not pids:
+            return
+        time.sleep(0.05)
+        pids = find()

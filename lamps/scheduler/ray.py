@@ -9,9 +9,10 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import signal
 import socket
-import time
 import sys
+import time
 import warnings
 from collections.abc import Iterable
 from pathlib import Path
@@ -21,6 +22,7 @@ from lamps.errors import ConfigError, MissingExtra, WorkerLost
 from lamps.method import Problem
 from lamps.scheduler.backend import Backend
 from lamps.scheduler.orphans import end_children, end_orphans, marked_children
+from lamps.scheduler.signals import signal_kept
 from lamps.scheduler.worker import LandmarkResult, LandmarkTask, run_landmark
 from lamps.types import Resources
 
@@ -99,9 +101,10 @@ class RayBackend(Backend):
             require_listener(self.address)
             options["address"] = self.address
         marked = marked_children() if self.address is None else contextlib.nullcontext()
-        with warnings.catch_warnings(), marked:
+        with warnings.catch_warnings(), marked, signal_kept(signal.SIGTERM):
             # Ray announces future defaults as FutureWarning; none of them concerns what we set.
             warnings.simplefilter("ignore", FutureWarning)
+            self._owned = True  # from here on `close` has something to end, come what may
             try:
                 ray.init(**options)
             except ConnectionError as error:
@@ -109,7 +112,6 @@ class RayBackend(Backend):
                     f"no Ray cluster answers at {self.address!r}: {error}. Start one, or leave "
                     "--address out to use this machine"
                 ) from error
-        self._owned = True
         # Ray prints the death of a worker on stdout, which belongs to the answer; the controller
         # learns of it as a result and tells the user on stderr. There is no public switch.
         ray._private.worker._worker_logs_enabled = False
@@ -175,7 +177,7 @@ class RayBackend(Backend):
         ray = self._ray
         pending = list(self._flight)
         deadline = time.monotonic() + timeout_s
-        ready: list[Any] = []
+        ready, _ = ray.wait(pending, num_returns=1, timeout=min(timeout_s, SLICE_S))
         while not ready and (left := deadline - time.monotonic()) > 0:
             # Ray looks for signals once a second; two that come in between would count as one.
             ready, _ = ray.wait(pending, num_returns=1, timeout=min(left, SLICE_S))

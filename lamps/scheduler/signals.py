@@ -33,3 +33,29 @@ def gentle_stop(stop: Callable[[str], None]) -> Iterator[None]:
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def signal_kept(number: signal.Signals) -> Iterator[None]:
+    """Put a signal's handler back that foreign code replaces meanwhile, as ``ray.init`` does."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    handler = signal.getsignal(number)
+    try:
+        yield
+    finally:
+        signal.signal(number, handler)
+
+
+@contextmanager
+def terminated_like_interrupted() -> Iterator[None]:
+    """While active, SIGTERM does what Ctrl-C does, so that what was started is ended too."""
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    with signal_kept(signal.SIGTERM):
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, handle)
+        yield

@@ -107,7 +107,13 @@ def restore_method(task: LandmarkTask, problem: Problem) -> tuple[Method[Any, An
             raise
         return method, 0.0
     train_s = float(state.pop(_TRAIN_S))
-    method.load_state_dict(state, problem)
+    try:
+        method.load_state_dict(state, problem)
+    except (KeyError, TypeError, ValueError) as error:
+        raise MethodFailed(
+            f"the checkpoint does not fit this version of {task.candidate.method} "
+            f"({type(error).__name__}: {error}); use the release that wrote it, or start a new run"
+        ) from error
     return method, train_s
 
 

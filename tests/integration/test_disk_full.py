@@ -84,7 +84,10 @@ def test_a_full_disk_stops_once_and_room_lets_it_go_on(
     assert list(Path(artifacts).rglob("*.tmp")) == []
 
 
-@pytest.mark.parametrize("leave", [0, 4096, 20000, 40000])
+@pytest.mark.parametrize(
+    "leave",
+    [0, *(pytest.param(n, marks=pytest.mark.slow) for n in (4096, 20000)), 40000],
+)
 def test_no_room_for_the_database_itself(leave: int, small: Path, tmp_path: Path) -> None:
     table = write_curves(tmp_path / "curves.csv", 5)
     store = f"sqlite:///{small}/lamps.db"

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import numpy as np
 import pytest
 from hypothesis import given
@@ -204,7 +205,7 @@ def test_a_flipped_bit_never_raises_anything_else(position: int, bit: int) -> No
 def test_a_flipped_bit_is_found_by_the_hash(position: int, bit: int) -> None:
     uri = f"memory://flip/{os.getpid()}/c.safetensors"
     stored = write_checkpoint(uri, SAMPLE)
-    fs, path = artifacts.fsspec.core.url_to_fs(uri)
+    fs, path = fsspec.core.url_to_fs(uri)
     content = bytearray(fs.cat_file(path))
     content[position % len(content)] ^= 1 << bit
     fs.pipe_file(path, bytes(content))
@@ -221,7 +222,7 @@ def test_write_read_delete(scheme: str, tmp_path: Path) -> None:
     stored = write_checkpoint(uri, SAMPLE)
     assert stored.uri == uri
     assert same(read_checkpoint(uri, stored.sha256), SAMPLE)
-    fs, path = artifacts.fsspec.core.url_to_fs(uri)
+    fs, path = fsspec.core.url_to_fs(uri)
     assert fs.size(path) == stored.size_bytes
     assert [p.rsplit("/", 1)[-1] for p in fs.ls(path.rsplit("/", 1)[0], detail=False)] == [
         "c.safetensors"

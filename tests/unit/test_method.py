@@ -69,7 +69,7 @@ class Sum(Method[Problem, Plain]):
         (directory / "sum").write_text(str(sum(self.seen_)))
 
 
-class Tuned(Sum, Method[Problem, Params]):  # type: ignore[misc]
+class Tuned(Sum, Method[Problem, Params]):
     """The same with other params."""
 
 

@@ -146,6 +146,18 @@ def test_nobody_replaces_a_method_of_a_familys_owner(install: Install) -> None:
     assert "again" in found.method_names("replay")
 
 
+def test_nobody_takes_over_a_family_of_ours(install: Install) -> None:
+    files = {
+        "made_thief/__init__.py": "",
+        "made_thief/_problem.py": FAMILY.format(name="replay", contract=1),
+        "made_thief/other.py": METHOD.format(family="replay"),
+    }
+    found = install("a-thief", files, {"replay": "made_thief"})
+    assert found.families["replay"].distribution == "lamps-automl"
+    assert "already owned by lamps-automl" in troubles(found)["replay"]
+    assert found.method_names("replay") == ["curve-replay"]
+
+
 def test_a_second_owner_of_a_family_is_named_and_left_out(install: Install) -> None:
     files = {
         "made_rival/__init__.py": "",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
@@ -175,7 +175,7 @@ def random_observation(
     seed: int,
 ) -> tuple[Observation, np.ndarray[tuple[int], np.dtype[np.bool_]]]:
     rng = np.random.default_rng(seed)
-    n, k, m = rng.integers(1, 20), rng.integers(1, 6), rng.integers(1, 7)
+    n, k, m = (int(rng.integers(1, end)) for end in (20, 6, 7))
     seen = Observation.empty(n, np.linspace(0, 1, k), m)
     seen.values[:] = rng.integers(0, 4, seen.values.shape)
     odd = np.array([np.nan, np.inf, -np.inf, 1e308, -1e308, 0.0])
@@ -354,7 +354,7 @@ def test_digests_tell_observations_apart() -> None:
         digests.add(seen.digest())
 
 
-def changes(seen: Observation) -> Iterator[object]:
+def changes(seen: Observation) -> Iterator[Callable[[], None]]:
     yield lambda: seen.values.__setitem__((0, 0, 0), 1.0)
     yield lambda: seen.cost_s.__setitem__((0, 0), 1.0)
     yield lambda: seen.landmark.__setitem__(0, 0)

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from lamps.scheduler.signals import gentle_stop
+from lamps.scheduler.signals import gentle_stop, signal_kept, terminated_like_interrupted
 
 BOTH = [signal.SIGINT, signal.SIGTERM]
 
@@ -45,3 +45,17 @@ def test_outside_the_main_thread_nothing_is_changed() -> None:
     thread.start()
     thread.join()
     assert seen == [True]
+
+
+def test_a_handler_that_foreign_code_replaces_is_put_back() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    with signal_kept(signal.SIGTERM):
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_termination_is_an_interrupt_only_meanwhile() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(KeyboardInterrupt), terminated_like_interrupted():
+        os.kill(os.getpid(), signal.SIGTERM)
+    assert signal.getsignal(signal.SIGTERM) == before

@@ -89,7 +89,7 @@ def test_directions_are_two() -> None:
 @pytest.mark.parametrize("name", ["wall_s", "device_s", "landmarks", "trials"])
 def test_budgets_are_positive(name: str, value: float) -> None:
     with pytest.raises(ConfigError, match=f"budget {name} is"):
-        Budget(**{name: value})
+        Budget(**{name: value})  # type: ignore[arg-type]
 
 
 def test_budget_and_resources_as_json() -> None:

@@ -72,12 +72,15 @@ def _is_number(value: str) -> bool:
     return True
 
 
-def read_texts(rows: Path | None, options: Mapping[str, Any]) -> Iterator[str]:
+def read_texts(
+    rows: Path | None, options: Mapping[str, Any], *, likely: str | None = None
+) -> Iterator[str]:
     """The text of each row of a file in its order; a missing one is empty, so answers line up.
 
     Args:
         rows: A file in any format of the family; None reads one text a line from standard input.
         options: Some of ``text``, ``data_format``, ``delimiter``, ``encoding``, ``quote``.
+        likely: Column to take where ``text`` names none and the file has this one.
 
     Raises:
         ProblemError: The file cannot be read, or has no such column.
@@ -99,7 +102,8 @@ def read_texts(rows: Path | None, options: Mapping[str, Any]) -> Iterator[str]:
         raise ProblemError(f"{rows} has {len(tables)} splits; expected one table of rows")
     (table,) = tables
     require_column(table, chosen.text, "text")
-    column = chosen.text or find_text(table, table.preview(), ())[0]
+    column = chosen.text or (likely if likely in table.columns else None)
+    column = column or find_text(table, table.preview(), ())[0]
     for line, (text,) in table.rows([column]):
         if text is not None and not isinstance(text, str):
             raise ProblemError(

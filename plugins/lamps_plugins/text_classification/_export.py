@@ -49,6 +49,7 @@ class Card:
         model_licence: Its licence, as its publisher states it.
         model_source: Where it came from.
         scores: Measured objectives by name; empty where they are not known.
+        text_column: Column that the training texts came from; what `predict` looks for first.
     """
 
     family: str
@@ -64,6 +65,7 @@ class Card:
     model_licence: str | None = None
     model_source: str | None = None
     scores: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    text_column: str | None = None
 
 
 def write_card(directory: Path, card: Card, *, kind: str) -> None:
@@ -314,7 +316,8 @@ def predict(
         directory: An exported folder.
         rows: A data file of any kind that a search reads, without labels; None reads standard
             input.
-        options: Options of `_columns.read_texts`; ``text`` names the column.
+        options: Options of `_columns.read_texts`; ``text`` names the column, which is otherwise
+            that of the training data, or detected where the file has none of that name.
 
     Raises:
         ProblemError: The folder is no export, or the file cannot be read.
@@ -323,7 +326,8 @@ def predict(
 
     classifier = load(directory)
     pending: list[str] = []
-    for text in read_texts(rows, options):
+    found = read_texts(rows, options, likely=read_meta(directory).get("text_column"))
+    for text in found:
         pending.append(text)
         if len(pending) == BATCH:
             yield from classifier.answers(pending)

@@ -101,6 +101,7 @@ class TextMethod(Method["TextProblem", P]):
             model=info.name if info else None,
             model_licence=info.licence if info else None,
             model_source=info.source if info else None,
+            text_column=_text(problem.card().get("text_column")),
         )
 
 
@@ -218,6 +219,10 @@ class LinearMethod(TextMethod[P]):
     @abstractmethod
     def export_kind(self) -> str:
         """The word in ``lamps.json`` by which `_export` knows how to load the folder."""
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None
 
 
 def _float32(value: Any) -> np.ndarray:

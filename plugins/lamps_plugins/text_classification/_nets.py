@@ -91,6 +91,10 @@ class HeadSpec:
     max_length: int
 
 
+DEPTHS = (0, 1, 2, 3, 4, 6, 8, 10, 15, 20)
+"""Depths that a search chooses from; 0 is the whole network."""
+
+
 def depth(info: ModelInfo, n_layers: int) -> int:
     """The number of layers that ``n_layers`` keeps: 0 means all, more than there are means all."""
     return info.n_layers if n_layers <= 0 else min(n_layers, info.n_layers)

@@ -7,6 +7,7 @@ or an untrained head).
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import math
@@ -18,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lamps.errors import ConfigError, LampsError, ProblemError
-from lamps.method import Family, ModelCatalogue, Problem
+from lamps.method import Family, Method, ModelCatalogue, Problem
 from lamps.types import Candidate, Json, Objective, Split
 
 from ._labels import Label, encode_labels
@@ -341,6 +342,39 @@ class TextFamily(Family):
         from ._models import CATALOGUE
 
         return CATALOGUE.default_names()
+
+    def describe_export(self, directory: Path, scores: Mapping[str, float]) -> None:
+        """Put the scores into the member's model card."""
+        from ._export import with_scores
+
+        with_scores(directory, scores)
+
+    def candidates(
+        self,
+        problem: Problem,
+        methods: Mapping[str, type[Method[Any, Any]]],
+        models: Sequence[str],
+        *,
+        given: Mapping[str, Mapping[str, Any]],
+        per_method: int,
+        seed: int,
+    ) -> list[Candidate]:
+        """See `Family.candidates`; a depth that keeps all layers is written as 0, listed once."""
+        pool = super().candidates(
+            problem, methods, models, given=given, per_method=per_method, seed=seed
+        )
+        catalogue = self.models()
+        kept: dict[str, Candidate] = {}
+        for candidate in pool:
+            depth = candidate.params.get("n_layers")
+            if isinstance(depth, int) and depth > 0:
+                whole = catalogue.resolve(str(candidate.params["model"])).n_layers
+                if depth >= whole:
+                    candidate = dataclasses.replace(
+                        candidate, params=dict(candidate.params) | {"n_layers": 0}
+                    )
+            kept.setdefault(candidate.key, candidate)
+        return list(kept.values())
 
     def predict(
         self, directory: Path, rows: Path | None, options: Mapping[str, Any]

@@ -32,7 +32,9 @@ class Params:
     """Hyperparameters of BitFit."""
 
     model: str = hp.model(accepts=("encoder", "decoder"), doc="Pretrained network.")
-    n_layers: int = hp.fixed(0, doc="Lower layers that are kept; 0 keeps all.")
+    n_layers: int = hp.choice(
+        0, _nets.DEPTHS, doc="Lower layers that are kept; 0, or more than there are, keeps all."
+    )
     lr: float = hp.real(
         3e-3, low=3e-4, high=1e-2, log=True, doc="Peak learning rate of the biases; eq. (1)."
     )

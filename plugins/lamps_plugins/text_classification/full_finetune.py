@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from lamps import space as hp
 from lamps.method import MethodSpec, Paper
+from lamps_plugins.text_classification import _nets
 from lamps_plugins.text_classification._method import FAMILY
 from lamps_plugins.text_classification._tuned import TunedMethod
 
@@ -32,7 +33,9 @@ class Params:
     """Hyperparameters of full fine-tuning."""
 
     model: str = hp.model(accepts=("encoder", "decoder"), doc="Pretrained network.")
-    n_layers: int = hp.fixed(0, doc="Lower layers that are kept; 0 keeps all.")
+    n_layers: int = hp.choice(
+        0, _nets.DEPTHS, doc="Lower layers that are kept; 0, or more than there are, keeps all."
+    )
     lr: float = hp.real(1e-4, low=1e-5, high=5e-4, log=True, doc="Peak learning rate; eq. (1).")
     head_lr: float = hp.fixed(1e-3, doc="Peak learning rate of the last layer.")
     epochs: int = hp.integer(3, low=1, high=6, doc="Passes over the training set.")

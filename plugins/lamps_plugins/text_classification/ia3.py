@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from lamps import space as hp
 from lamps.errors import ProblemError
 from lamps.method import MethodSpec, Paper
+from lamps_plugins.text_classification import _nets
 from lamps_plugins.text_classification._method import FAMILY
 from lamps_plugins.text_classification._peft import (
     PeftMethod,
@@ -36,7 +37,9 @@ class Params:
     """Hyperparameters of (IA)^3."""
 
     model: str = hp.model(accepts=("encoder", "decoder"), doc="Pretrained network.")
-    n_layers: int = hp.fixed(0, doc="Lower layers that are kept; 0 keeps all.")
+    n_layers: int = hp.choice(
+        0, _nets.DEPTHS, doc="Lower layers that are kept; 0, or more than there are, keeps all."
+    )
     lr: float = hp.real(
         2e-2, low=3e-3, high=5e-2, log=True, doc="Peak learning rate of the vectors; eq. (1)."
     )

@@ -33,7 +33,9 @@ class Params:
     """Hyperparameters of the probe."""
 
     model: str = hp.model(accepts=("encoder", "decoder"), doc="Pretrained network.")
-    n_layers: int = hp.fixed(0, doc="Lower layers that are kept; 0 keeps all.")
+    n_layers: int = hp.choice(
+        0, _nets.DEPTHS, doc="Lower layers that are kept; 0, or more than there are, keeps all."
+    )
     pooling: str = hp.choice(
         "mean",
         ("mean", "token"),

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from lamps import space as hp
 from lamps.method import MethodSpec, Paper
+from lamps_plugins.text_classification import _nets
 from lamps_plugins.text_classification._method import FAMILY
 from lamps_plugins.text_classification._peft import PeftMethod, attention_layers, linear_layers
 
@@ -29,7 +30,9 @@ class Params:
     """Hyperparameters of LoRA, and of DoRA, which shares them."""
 
     model: str = hp.model(accepts=("encoder", "decoder"), doc="Pretrained network.")
-    n_layers: int = hp.fixed(0, doc="Lower layers that are kept; 0 keeps all.")
+    n_layers: int = hp.choice(
+        0, _nets.DEPTHS, doc="Lower layers that are kept; 0, or more than there are, keeps all."
+    )
     rank: int = hp.integer(8, low=2, high=32, log=True, doc="Rank r of the update; eq. (1).")
     scale: float = hp.choice(2.0, (1.0, 2.0, 4.0), doc="alpha / r; eq. (1).")
     dropout: float = hp.fixed(0.05, doc="Dropout before A.")

@@ -42,7 +42,9 @@ class Params:
     """Hyperparameters of prompt tuning."""
 
     model: str = hp.model(accepts=("encoder", "decoder"), doc="Pretrained network.")
-    n_layers: int = hp.fixed(0, doc="Lower layers that are kept; 0 keeps all.")
+    n_layers: int = hp.choice(
+        0, _nets.DEPTHS, doc="Lower layers that are kept; 0, or more than there are, keeps all."
+    )
     n_tokens: int = hp.integer(8, low=2, high=32, log=True, doc="Learned tokens k; eq. (1).")
     lr: float = hp.real(1e-2, low=1e-3, high=5e-2, log=True, doc="Peak learning rate of P.")
     head_lr: float = hp.fixed(1e-3, doc="Peak learning rate of the last layer.")
