@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import time
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,14 @@ from numpy.typing import NDArray
 from lamps import __version__, pareto, plugins, space
 from lamps import policy as policies
 from lamps.config import Settings, load_settings, parse_bytes, parse_duration
-from lamps.errors import ConfigError, ProblemError, UnknownMethod, did_you_mean
+from lamps.errors import (
+    ConfigError,
+    LampsWarning,
+    PluginError,
+    ProblemError,
+    UnknownMethod,
+    did_you_mean,
+)
 from lamps.front import Front, Member
 from lamps.method import Family, Method, Problem
 from lamps.scheduler.backend import Backend
@@ -93,7 +101,11 @@ def _check_options(family: Family, options: Mapping[str, Any]) -> None:
 def _family_for(data: Path, found: plugins.Registry) -> Family:
     families = []
     for name in sorted(found.families):
-        family = found.load_family(name)
+        try:
+            family = found.load_family(name)
+        except PluginError as error:
+            warnings.warn(f"family {name!r} is left out: {error}", LampsWarning, stacklevel=4)
+            continue
         if family.opens(data):
             families.append(family)
     if len(families) == 1:
@@ -360,7 +372,14 @@ def _pool(
     chosen = list(dict.fromkeys(methods)) or found.method_names(family.name)
     classes: dict[str, type[Method[Any, Any]]] = {}
     for method in chosen:
-        cls = found.load_method(family.name, method)
+        try:
+            cls = found.load_method(family.name, method)
+        except PluginError as error:
+            if methods:
+                raise
+            # Nobody asked for this one; a broken plugin must not stop the rest.
+            warnings.warn(f"method {method!r} is left out: {error}", LampsWarning, stacklevel=3)
+            continue
         if methods or not cls.spec.tags.needs_gpu:
             classes[method] = cls
     unused = set(params) - set(classes)

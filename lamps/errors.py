@@ -29,6 +29,10 @@ from collections.abc import Iterable
 from typing import Any
 
 
+class LampsWarning(UserWarning):
+    """Something was left out or replaced, and the rest goes on."""
+
+
 class LampsError(Exception):
     """Root of all errors that lamps raises on purpose."""
 

@@ -304,7 +304,8 @@ def substream(rng: Generator, *position: int) -> Generator:
     """
     state: Any = rng.bit_generator.state
     inner = state["state"]
-    words = [int(inner[k]) for k in sorted(inner) if isinstance(inner[k], int)]
+    # PCG64 keeps integers; other bit generators keep arrays too.
+    words = [int(w) for k in sorted(inner) for w in np.ravel(np.asarray(inner[k], dtype=object))]
     return np.random.default_rng([*words, *position])
 
 

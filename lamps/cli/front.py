@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import click
 
-from lamps.cli.output import emit, front_rows, output_options, store_option
+from lamps.cli.output import emit, floor_of, front_rows, output_options, store_option
 
 
 @click.command()
@@ -57,4 +57,8 @@ def front(
         emit([member.as_dict()] if nl else rows, as_json=as_json, nl=nl, document=member.as_dict())
         return
     rows = [m.as_dict() for m in drawn] if nl else front_rows(drawn)
-    emit(rows, as_json=as_json, nl=nl, document=drawn.as_dict(), title=drawn.explain())
+    title = drawn.explain()
+    if floor := floor_of(drawn):
+        listed = ", ".join(f"{k} {v:.3f}" for k, v in floor.items())
+        title += f"\nan answer that ignores the input has: {listed}"
+    emit(rows, as_json=as_json, nl=nl, document=drawn.as_dict(), title=title)

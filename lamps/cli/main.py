@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import io
 import sys
+import warnings
 from importlib import import_module
 from typing import Any
 
 import click
 
 from lamps import __version__
-from lamps.errors import LampsError
+from lamps.errors import LampsError, LampsWarning
 from lamps.scheduler.signals import terminated_like_interrupted
 
 _COMMANDS = {
@@ -120,8 +121,15 @@ def _with_plugins() -> None:
         hooks().hook.lamps_register_commands(cli=cli)
 
 
+def _show_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
+    """Ours in one line on stderr; others' only where Python is asked to show them."""
+    if issubclass(category, LampsWarning):
+        click.echo(f"warning: {message}", err=True)
+
+
 def entry(arguments: list[str] | None = None) -> None:
     """Run the command line and exit with its code."""
+    warnings.showwarning = _show_warning
     verbose = "-v" in (arguments or sys.argv) or "--verbose" in (arguments or sys.argv)
     if isinstance(sys.stdout, io.TextIOWrapper):
         # A terminal that cannot show a name gets an escape in its place, as on stderr.

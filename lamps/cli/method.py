@@ -123,7 +123,7 @@ def check(name: str, pattern: str, plugin_path: str | None, as_json: bool, nl: b
     results = check_method(cls, on_failure="collect", pattern=pattern)
     rows = [{"check": r.name, "outcome": r.outcome, "detail": r.detail} for r in results]
     emit(rows, as_json=as_json, nl=nl)
-    bad = [r for r in results if r.outcome == "failed"]
+    bad = [r for r in results if r.outcome in ("failed", "unexpected pass")]
     if bad:
         raise PluginError(
             f"{name}: {len(bad)} of {len(results)} checks failed: {bad[0].name}: {bad[0].detail}"

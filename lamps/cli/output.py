@@ -151,6 +151,17 @@ def _bytes(value: float) -> str:
     raise AssertionError("unreachable")
 
 
+def floor_of(front: Any) -> dict[str, float]:
+    """Test scores of the best answer that ignores the input, such as the majority class."""
+    for member in front:
+        found = {
+            k.removeprefix("floor_"): v for k, v in member.test.items() if k.startswith("floor_")
+        }
+        if found:
+            return found
+    return {}
+
+
 def front_rows(front: Any, *, test: bool = True) -> list[dict[str, Any]]:
     """Rows of a front for a table: index, method, objectives, test error with its interval."""
     rows = []

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from lamps import plugins
-from lamps.cli.output import emit, front_rows, output_options, store_option
+from lamps.cli.output import emit, floor_of, front_rows, output_options, store_option
 from lamps.cli.progress import live_view
 from lamps.config import parse_duration
 from lamps.errors import ConfigError, LampsError
@@ -245,17 +245,18 @@ def conclude(run: Any, *, as_json: bool, nl: bool, quiet: bool) -> int:
         "reason": outcome.reason,
         "finished": outcome.n_complete,
         "failed": outcome.n_failed,
-        "floor": record.problem_card.get("floor"),
+        "floor": floor_of(front),
         "front": front.as_dict(),
     }
     rows = [m.as_dict() for m in front] if nl else front_rows(front)
     title = f"{run.name}: {outcome.reason}\n{front!r}"
+    if floor := floor_of(front):
+        listed = ", ".join(f"{k} {v:.3f}" for k, v in floor.items())
+        title += f"\nan answer that ignores the input has: {listed}"
     if partial and len(front):
         title += "\nno candidate was finished; these are the values of their last landmarks"
     emit(rows, as_json=as_json, nl=nl, document=document, title=title)
     if not quiet:
-        if floor := record.problem_card.get("floor"):
-            click.echo(f"majority-class baseline: {floor}", err=True)
         click.echo(f"see: lamps front {quoted} · lamps status {quoted}", err=True)
     if outcome.ending == "interrupted":
         click.echo(f"interrupted; go on with: lamps resume {quoted}", err=True)

@@ -1,6 +1,7 @@
 """Race the front: advance only what is Pareto-optimal among equals, stop when that is finished.
 
-Every trial gets its first landmark. From then on, a trial is compared with all others as they
+Every trial gets its first landmarks: the untouched one says little of what training will do, so
+there are two by default. From then on, a trial is compared with all others as they
 stood at its own landmark. Trials on that front advance, those with the fewest landmarks first;
 when the front is finished, the trials of the next rank get their turn, up to ``depth``. Then the
 search stops: a rule that needs nothing hidden.
@@ -19,6 +20,7 @@ class FrontRacing(Policy):
     """Advance what is on the front among equals.
 
     Args:
+        first: Landmarks that every trial gets before it must earn more.
         depth: Highest Pareto rank that is still finished before the search stops; 0 is the front
             alone. The default of 1 pays for the noise of early landmarks.
     """
@@ -28,19 +30,22 @@ class FrontRacing(Policy):
         "advance what is on the front among equals; stop when front and next rank are finished"
     )
 
-    def __init__(self, *, seed: int = 0, depth: int = 1) -> None:
+    def __init__(self, *, seed: int = 0, first: int = 2, depth: int = 1) -> None:
         super().__init__(seed=seed)
+        if not first >= 1:
+            raise ConfigError(f"first is {first}, expected 1 or more")
         if not depth >= 0:
             raise ConfigError(f"depth is {depth}, expected 0 or more")
-        self.depth = depth
+        self.first, self.depth = first, depth
 
     def propose(self, observation: Observation, mask: NDArray[np.bool_]) -> Action:
         """The trial of the lowest rank, then of the fewest landmarks, then the smallest."""
         if not mask.any():
             return nothing_left(observation)
-        untouched = np.flatnonzero(mask & (observation.landmark < 0))
-        if len(untouched):
-            return int(untouched[0])
+        behind = np.flatnonzero(mask & (observation.landmark < self.first - 1))
+        if len(behind):
+            # Breadth first, so that a small budget has seen everybody once.
+            return int(behind[np.argmin(observation.landmark[behind])])
         rank = observation.ranks_at_own_level()
         ready = np.flatnonzero(mask & (rank <= self.depth))
         if not len(ready):

@@ -191,8 +191,8 @@ class Controller:
             try:
                 self._start()
                 ending, reason = self._loop(claim)
-                if ending != "interrupted":
-                    self._test_front()
+                if ending != "interrupted" and not self._test_front():
+                    ending, reason = "interrupted", self._stopping
             except KeyboardInterrupt:
                 reason = "interrupted by the user"
             except LampsError as error:
@@ -431,10 +431,15 @@ class Controller:
         ]
         return front
 
-    def _test_front(self) -> None:
-        """Open the test split, once per member of the final front."""
+    def _test_front(self) -> bool:
+        """Open the test split, once per member of the final front; whether none is left.
+
+        The scores of the answer that ignores the input go with those of each member.
+        """
         tested = {t.index for t in self.store.trials(self.run.id) if t.test is not None}
         queue = deque(int(i) for i in self.front() if int(i) not in tested)
+        floor = {f"floor_{k}": v for k, v in self.problem.floor("test").items()} if queue else {}
+        tries: dict[int, int] = {}
         flight = 0
         while (queue or flight) and not self._stopping:
             while queue and self.backend.free > 0:
@@ -462,9 +467,14 @@ class Controller:
                         self.run.id,
                         trial,
                         dict(result.evaluation.objectives),
-                        dict(result.evaluation.signals),
+                        {**result.evaluation.signals, **floor},
                     )
+                elif result.kind in ("crashed", "cancelled"):
+                    tries[trial] = tries.get(trial, 0) + 1
+                    if tries[trial] < MAX_ATTEMPTS:
+                        queue.append(trial)
                 self._tell("test", trial, error=result.error.split("\n")[0])
+        return not queue and not flight
 
     # -- accounting ----------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pickle
 import secrets
 import signal
 import socket
@@ -20,6 +21,7 @@ from typing import Any
 
 from lamps.errors import ConfigError, MissingExtra, WorkerLost
 from lamps.method import Problem
+from lamps.plugins import plugin_path_of, registry
 from lamps.scheduler.backend import Backend
 from lamps.scheduler.orphans import end_children, end_orphans, marked_children
 from lamps.scheduler.signals import signal_kept
@@ -73,8 +75,15 @@ class RayBackend(Backend):
         self._publish()
 
     def _publish(self) -> None:
-        self._problem = self._ray.put(self._source)
-        self._run = self._ray.remote(max_retries=0, max_calls=LANDMARKS_PER_WORKER)(run_landmark)
+        """Put the problem where workers find it.
+
+        One whose class lives in a loose folder travels pickled: a worker must know the folder
+        before it can unpickle anything of it, and only the task says where it is.
+        """
+        loose = plugin_path_of(type(self._source))
+        self._problem = self._ray.put(pickle.dumps(self._source) if loose else self._source)
+        entry = run_with_pickled if loose else run_landmark
+        self._run = self._ray.remote(max_retries=0, max_calls=LANDMARKS_PER_WORKER)(entry)
 
     def connect(self) -> None:
         """Join the cluster that this process is in, the one at the address, or start one."""
@@ -252,6 +261,12 @@ class RayBackend(Backend):
             end_children()
         self._ray = None
         self._owned = False
+
+
+def run_with_pickled(task: LandmarkTask, problem: bytes) -> LandmarkResult:
+    """`run_landmark` for a problem of a loose folder."""
+    registry(task.plugin_path)
+    return run_landmark(task, pickle.loads(problem))
 
 
 def _ray_resources(demand: Resources) -> dict[str, float]:
