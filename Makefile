@@ -25,7 +25,7 @@ demo: setup
 	mkdir -p $(DEMO)
 	rm -rf $(DEMO)/demo.db* $(DEMO)/demo-artifacts
 	$(PY) -m lamps_meta_dataset wikipedia-en $(DEMO)/wikipedia.csv
-	$(VENV)/bin/lamps search $(DEMO)/wikipedia.csv --target label --max-train 800 --max-length 64 \
+	$(VENV)/bin/lamps search $(DEMO)/wikipedia.csv --target label --max-train 600 --max-length 48 \
 	  --model paraphrase-MiniLM-L3-v2 --model all-MiniLM-L6-v2 --model bge-small-en-v1.5 \
 	  --model glove-6b-50d --model model2vec-10k-64 \
 	  --method tfidf-logreg --method static-logreg --method linear-probe --method lora \

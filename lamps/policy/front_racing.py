@@ -1,10 +1,10 @@
 """Race the front: advance only what is Pareto-optimal among equals, stop when that is finished.
 
 Every trial gets its first landmarks: the untouched one says little of what training will do, so
-there are two by default. From then on, a trial is compared with all others as they
-stood at its own landmark. Trials on that front advance, those with the fewest landmarks first;
-when the front is finished, the trials of the next rank get their turn, up to ``depth``. Then the
-search stops: a rule that needs nothing hidden.
+there are two by default. From then on, a trial is compared with all others as they stood at its
+own landmark. Trials on that front advance, the smallest first; when it is finished, the trials
+of the next rank get their turn, up to ``depth``. Then the search stops: a rule that needs nothing
+hidden.
 """
 
 from __future__ import annotations
@@ -39,20 +39,22 @@ class FrontRacing(Policy):
         self.first, self.depth = first, depth
 
     def propose(self, observation: Observation, mask: NDArray[np.bool_]) -> Action:
-        """The trial of the lowest rank, then of the fewest landmarks, then the smallest."""
+        """The trial of the lowest rank, then the smallest, then of the fewest landmarks."""
         if not mask.any():
             return nothing_left(observation)
         behind = np.flatnonzero(mask & (observation.landmark < self.first - 1))
         if len(behind):
             # Breadth first, so that a small budget has seen everybody once.
-            return int(behind[np.argmin(observation.landmark[behind])])
+            order = np.lexsort((observation.size_hint[behind], observation.landmark[behind]))
+            return int(behind[order[0]])
         rank = observation.ranks_at_own_level()
         ready = np.flatnonzero(mask & (rank <= self.depth))
         if not len(ready):
             # What is in flight may still change the ranks.
             return nothing_left(observation)
-        # Measured seconds would decide ties too, but then a search would not repeat itself.
+        # Small ones first: their landmarks are cheap, so a budget that ends early has finished
+        # members. Measured seconds would say that better, but then no search would repeat itself.
         best = np.lexsort(
-            (observation.size_hint[ready], observation.landmark[ready], rank[ready])
+            (observation.landmark[ready], observation.size_hint[ready], rank[ready])
         )[0]
         return int(ready[best])

@@ -37,9 +37,9 @@ def marked_children() -> Iterator[None]:
 
 
 def end_children(*, patience_s: float = 3.0) -> None:
-    """End whatever still runs with this process's mark."""
+    """End whatever still runs with this process's mark, and helpers that have lost it."""
     own = _identity(os.getpid())
-    _end(lambda: [pid for pid, owner in _marked() if owner == own], patience_s)
+    _end(lambda: [*(pid for pid, owner in _marked() if owner == own), *_stray()], patience_s)
 
 
 def end_orphans() -> None:
@@ -78,6 +78,24 @@ def _marked() -> Iterator[tuple[int, str]]:
         for entry in environment.split(b"\0"):
             if entry.startswith(prefix):
                 yield pid, entry[len(prefix) :].decode(errors="replace")
+
+
+def _stray() -> Iterator[int]:
+    """Ray's helpers in our session whose raylet is gone.
+
+    A process that gives itself a title writes it over its environment, where the mark may be.
+    """
+    session = os.getsid(0)
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if not (folder / "cmdline").read_bytes().startswith(b"ray::"):
+                continue
+            stat = (folder / "stat").read_text().rpartition(")")[2].split()
+            parent = Path(f"/proc/{stat[1]}/comm").read_text().strip()
+        except (OSError, IndexError):
+            continue  # it has ended
+        if stat[0] != "Z" and int(stat[3]) == session and parent != "raylet":
+            yield int(folder.name)
 
 
 def _end(find: Callable[[], list[int]], patience_s: float) -> None:

@@ -24,7 +24,7 @@ from lamps.method import Problem
 from lamps.plugins import plugin_path_of, registry
 from lamps.scheduler.backend import Backend
 from lamps.scheduler.orphans import end_children, end_orphans, marked_children
-from lamps.scheduler.signals import signal_kept
+from lamps.scheduler.signals import signal_kept, undisturbed
 from lamps.scheduler.worker import LandmarkResult, LandmarkTask, run_landmark
 from lamps.types import Resources
 
@@ -256,9 +256,10 @@ class RayBackend(Backend):
     def close(self) -> None:
         """Leave the cluster; one that was started here ends with all its processes."""
         if self._ray is not None and self._owned:
-            self._ray.shutdown()
-            self._ray._private.worker._worker_logs_enabled = True
-            end_children()
+            with undisturbed():
+                self._ray.shutdown()
+                self._ray._private.worker._worker_logs_enabled = True
+                end_children()
         self._ray = None
         self._owned = False
 

@@ -59,3 +59,17 @@ def terminated_like_interrupted() -> Iterator[None]:
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, handle)
         yield
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """While active, SIGINT and SIGTERM change nothing: for the few seconds of an orderly end.
+
+    Ray that is interrupted while it shuts down leaves processes behind, or dies of SIGSEGV.
+    """
+    with signal_kept(signal.SIGINT), signal_kept(signal.SIGTERM):
+        if threading.current_thread() is threading.main_thread():
+            # Not SIG_IGN, which what is started meanwhile would inherit.
+            signal.signal(signal.SIGINT, lambda number, frame: None)
+            signal.signal(signal.SIGTERM, lambda number, frame: None)
+        yield

@@ -331,6 +331,24 @@ def test_ray_once_is_gentle(number: int, lab: Lab) -> None:
 @pytest.mark.ray
 @pytest.mark.xdist_group("ray")
 @pytest.mark.timeout(240)
+def test_interrupted_while_ray_starts_nothing_is_stored_or_left(lab: Lab) -> None:
+    with lab.search("--workers", "1", backend="ray") as call:
+        until(lambda: _members(call, "raylet/raylet"))
+        call.interrupt()
+        time.sleep(0.2)
+        call.interrupt()
+        assert call.wait(30) == 130, call.stderr
+        assert "Traceback" not in call.stderr
+        until(lambda: not left_behind(call.pid), 10.0, 0.2)
+    at_rest(lab.store, "oracle")
+    left = [r for r in lamps.open_store(lab.store).runs() if r.name == "r"]
+    assert all(r.state in ("interrupted", "created") for r in left)
+    assert all(r.n_evaluations == 0 for r in left)
+
+
+@pytest.mark.ray
+@pytest.mark.xdist_group("ray")
+@pytest.mark.timeout(240)
 def test_ray_twice_stops_at_once(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
     with lab.search("--workers", "2", backend="ray", sleep_s=60.0) as call:
         until(lambda: _pending(lab.store))

@@ -97,3 +97,21 @@ def test_a_mark_that_cannot_be_read_is_nobodys(started: list[subprocess.Popen[by
     end_orphans()
     assert alive(started[0].pid)
     os.kill(started[0].pid, signal.SIGKILL)
+
+
+def test_helpers_that_wrote_over_their_mark_are_known_by_title_and_session(
+    started: list[subprocess.Popen[bytes]],
+) -> None:
+    code = "import time; time.sleep(60)"
+    for own_session in (False, True):
+        started.append(
+            subprocess.Popen(
+                ["ray::SomeAgent", "-c", code],
+                executable=sys.executable,
+                start_new_session=own_session,
+            )
+        )
+    time.sleep(0.2)
+    end_children(patience_s=0.0)
+    assert gone_within(started[0].pid, 5)
+    assert alive(started[1].pid)  # of somebody else's session

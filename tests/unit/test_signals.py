@@ -8,7 +8,12 @@ import threading
 
 import pytest
 
-from lamps.scheduler.signals import gentle_stop, signal_kept, terminated_like_interrupted
+from lamps.scheduler.signals import (
+    gentle_stop,
+    signal_kept,
+    terminated_like_interrupted,
+    undisturbed,
+)
 
 BOTH = [signal.SIGINT, signal.SIGTERM]
 
@@ -59,3 +64,11 @@ def test_termination_is_an_interrupt_only_meanwhile() -> None:
     with pytest.raises(KeyboardInterrupt), terminated_like_interrupted():
         os.kill(os.getpid(), signal.SIGTERM)
     assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_an_orderly_end_is_not_disturbed() -> None:
+    before = [signal.getsignal(s) for s in BOTH]
+    with undisturbed():
+        for number in BOTH:
+            os.kill(os.getpid(), number)
+    assert [signal.getsignal(s) for s in BOTH] == before

@@ -70,9 +70,13 @@ OPTIONS: tuple[ProblemOption, ...] = (
     ProblemOption(
         name="max_val",
         kind="int",
-        doc="Most validation rows; with max_train its share, at least 500 and at most max_train.",
+        doc="Most validation rows; with max_train its share, at least 200 and at most max_train.",
     ),
-    ProblemOption(name="max_test", kind="int", doc="Most test rows; default as for max_val."),
+    ProblemOption(
+        name="max_test",
+        kind="int",
+        doc="Most test rows; as max_val, but at least 500: test is opened once.",
+    ),
     ProblemOption(
         name="val_share", kind="float", default=0.15, doc="Share of rows held out as val, 0..0.5."
     ),
@@ -134,8 +138,10 @@ class DataOptions:
         if self.max_train is None:
             return {"train": None, "val": self.max_val, "test": self.max_test}
         rest = 1.0 - self.val_share - self.test_share
+        # Validation is paid for at every landmark of every candidate, the test once a member.
+        least = {"val": 200, "test": 500}
         held = {
-            name: min(self.max_train, max(500, round(self.max_train * share / rest)))
+            name: min(self.max_train, max(least[name], round(self.max_train * share / rest)))
             for name, share in (("val", self.val_share), ("test", self.test_share))
         }
         return {

@@ -20,13 +20,14 @@ import copy
 from abc import abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 import numpy as np
 from numpy.random import Generator
 
 from lamps.errors import MethodFailed
 from lamps.method import State, substream
+from lamps.types import Split
 from lamps_plugins.text_classification import _export, _features, _heads, _nets, _training
 from lamps_plugins.text_classification._method import (
     LogitsOf,
@@ -73,6 +74,9 @@ class TunedMethod(TextMethod[P]):
         self.losses_: dict[str, float] = {}
         self.saved_: dict[str, Any] | None = None
         self.head_scale_ = 1.0
+
+    starts_frozen: ClassVar[bool] = True
+    """Whether the untrained network gives the logits of the frozen one on the same tokens."""
 
     @abstractmethod
     def adapt(self, net: nn.Module, problem: TextProblem) -> nn.Module:
@@ -247,6 +251,18 @@ class TunedMethod(TextMethod[P]):
         return lambda texts: _nets.logits_of_tokens(
             net, _features.encode(tokenizer, texts, limit), tokenizer.pad_token_id
         )
+
+    def known_logits(self, problem: TextProblem, split: Split) -> np.ndarray | None:
+        """At landmark 0, the head on features that all candidates of this network share."""
+        if self.fidelity_ != 0.0 or not self.starts_frozen:
+            return None
+        self._build(problem)
+        depth = int(getattr(self.params, "n_layers", 0))
+        x = _features.features(problem, self.model_info(), split, n_layers=depth)["head"]
+        last = _nets.last_layer(self.plain(self.net_))
+        weight = last.weight.detach().float().cpu().numpy()
+        bias = 0.0 if last.bias is None else last.bias.detach().float().cpu().numpy()
+        return np.asarray(x @ weight.T + bias, dtype=np.float32)
 
     def sizes(self, problem: TextProblem) -> tuple[int, int]:
         """Counted from the tensors and the tokenizer's files, without writing the weights."""

@@ -73,6 +73,7 @@ class PromptTuning(PeftMethod[Params]):
     )
 
     tokenizer_: Any = None
+    starts_frozen = False
 
     def limit(self, problem: TextProblem) -> int:
         """The learned tokens come on top of the problem's bound, as far as there are positions."""
