@@ -18,9 +18,9 @@ __version__ = "0.1.0"
 _PUBLIC = {
     "search": "lamps.api",
     "resume": "lamps.api",
-    "open_store": "lamps.api",
-    "Run": "lamps.api",
-    "Store": "lamps.api",
+    "open_store": "lamps.runs",
+    "Run": "lamps.runs",
+    "Store": "lamps.runs",
     "Front": "lamps.front",
     "Member": "lamps.front",
     "Budget": "lamps.types",
@@ -55,10 +55,11 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from lamps.api import Run, Store, open_store, resume, search
+    from lamps.api import resume, search
     from lamps.errors import LampsError
     from lamps.front import Front, Member
     from lamps.method import Family, Method, MethodSpec, Problem
+    from lamps.runs import Run, Store, open_store
     from lamps.types import Budget, Candidate, Evaluation, Objective
 
 

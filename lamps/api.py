@@ -5,34 +5,27 @@ from __future__ import annotations
 import dataclasses
 import os
 import time
-import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from lamps import __version__, pareto, plugins, space
+from lamps import __version__, plugins
 from lamps import policy as policies
-from lamps.config import Settings, load_settings, parse_bytes, parse_duration
-from lamps.errors import (
-    ConfigError,
-    LampsWarning,
-    PluginError,
-    ProblemError,
-    UnknownMethod,
-    did_you_mean,
-)
-from lamps.front import Front, Member
-from lamps.method import Family, Method, Problem
+from lamps.catalogue import build_pool, method_classes, open_problem, short_label, used_models
+from lamps.config import load_settings, parse_bytes, parse_duration
+from lamps.errors import ConfigError, UnknownMethod, did_you_mean
+from lamps.method import Problem
+from lamps.runs import Run, Store, open_store
 from lamps.scheduler.backend import Backend
-from lamps.scheduler.controller import Controller, Listener, Outcome
-from lamps.store import DecisionRecord, FinalValues, RunSpec, RunSummary, Trial
+from lamps.scheduler.controller import Controller
+from lamps.scheduler.progress import Listener, Outcome, Progress
 from lamps.store import Run as StoredRun
+from lamps.store import RunSpec
 from lamps.store import Store as SqlStore
 from lamps.store.engine import parse_url
-from lamps.types import Budget, Candidate, Objective, Resources
+from lamps.types import Budget, Candidate, Resources
+
+__all__ = ["BACKENDS", "Run", "Store", "make_backend", "open_store", "resume", "search"]
 
 BACKENDS = ("ray", "local", "replay")
 
@@ -58,65 +51,6 @@ def make_backend(
 
         return RayBackend(workers, address=address, dashboard=dashboard)
     raise UnknownMethod(f"no backend {name!r}. {did_you_mean(name, BACKENDS)}")
-
-
-def open_problem(
-    data: str | Path | None, problem: str | None, options: Mapping[str, Any], plugin_path: str
-) -> tuple[Family, Problem]:
-    """The problem that a user named, and its family.
-
-    Args:
-        data: A data file; the family is the one that opens such files.
-        problem: ``FAMILY`` or ``FAMILY:REFERENCE``.
-        options: The family's options.
-        plugin_path: Folders with loose plugins.
-    """
-    found = plugins.registry(plugin_path)
-    if problem is not None:
-        name, _, reference = problem.partition(":")
-        family = found.load_family(name)
-        if data is not None and reference:
-            raise ConfigError(f"both a data file ({data}) and --problem {problem} were given")
-        _check_options(family, options)
-        return family, family.open_problem(reference or (str(data) if data else None), options)
-    if data is None:
-        raise ConfigError(
-            "nothing to search: give a data file, or --problem FAMILY:NAME. "
-            f"Families: {', '.join(sorted(found.families))}"
-        )
-    family = _family_for(Path(data), found)
-    _check_options(family, options)
-    return family, family.open_problem(str(data), options)
-
-
-def _check_options(family: Family, options: Mapping[str, Any]) -> None:
-    known = [o.name for o in family.options]
-    for name in options:
-        if name not in known:
-            raise ConfigError(
-                f"family {family.name!r} has no option {name!r}. {did_you_mean(name, known)}"
-            )
-
-
-def _family_for(data: Path, found: plugins.Registry) -> Family:
-    families = []
-    for name in sorted(found.families):
-        try:
-            family = found.load_family(name)
-        except PluginError as error:
-            warnings.warn(f"family {name!r} is left out: {error}", LampsWarning, stacklevel=4)
-            continue
-        if family.opens(data):
-            families.append(family)
-    if len(families) == 1:
-        return families[0]
-    if not families:
-        raise ProblemError(
-            f"no family opens {str(data)!r}; name one with --problem FAMILY:{data}. "
-            f"Families: {', '.join(sorted(found.families))}"
-        )
-    names = ", ".join(f.name for f in families)
-    raise ConfigError(f"several families open {str(data)!r}: {names}; say --problem FAMILY:{data}")
 
 
 def search(
@@ -171,7 +105,7 @@ def search(
         plugin_path: Folders with loose plugins.
         name: Name of the run; made from problem and time if None.
         seed: Root of all randomness.
-        listener: Called after every change with a `lamps.scheduler.controller.Progress`.
+        listener: Called after every change with a `lamps.scheduler.progress.Progress`.
         **options: Options of the family, such as ``target="label"``.
 
     Returns:
@@ -189,10 +123,10 @@ def search(
         raise ConfigError(f"seed is {seed}, expected 0 to 2**63 - 1")
     family, opened = open_problem(data, problem, options, settings.plugin_path)
     n_workers = _workers(backend, settings.workers)
-    pool = list(candidates) or _pool(
-        family, opened, settings, methods, models, params or {}, samples, seed
+    pool = list(candidates) or build_pool(
+        family, opened, settings.plugin_path, methods, models, params or {}, samples, seed
     )
-    classes = _classes(pool, settings.plugin_path)
+    classes = method_classes(pool, settings.plugin_path)
     measured = opened.objectives
     chosen = tuple(objectives) or family.default_objectives or tuple(o.name for o in measured)
     for text in chosen:
@@ -231,13 +165,15 @@ def search(
         workers=n_workers,
         artifact_root=settings.artifact_root(),
         method_versions={c.method: classes[c.method].spec.version for c in pool},
-        models=_used_models(family, pool),
+        models=used_models(family, pool),
         size_hints=[opened.size_hint(c) for c in pool],
     )
     try:
         engine.check(_resources(classes[c.method].spec.resources, spec.settings) for c in pool)
         with SqlStore.open(settings.store) as database:
-            run = database.create_run(spec, pool, [_label(c, classes[c.method]) for c in pool])
+            run = database.create_run(
+                spec, pool, [short_label(c, classes[c.method]) for c in pool]
+            )
             outcome = _drive(database, run, opened, engine, settings.plugin_path, listener)
     finally:
         engine.close()
@@ -311,7 +247,7 @@ def _drive(
     rule = policies.make(str(run.settings["policy"]), seed=run.seed)
     try:
         pool = [t.candidate for t in database.trials(run.id)]
-        classes = _classes(pool, plugin_path)
+        classes = method_classes(pool, plugin_path)
         controller = Controller(
             database,
             run,
@@ -321,7 +257,7 @@ def _drive(
             resources=[_resources(classes[c.method].spec.resources, run.settings) for c in pool],
             baselines=[i for i, c in enumerate(pool) if classes[c.method].spec.tags.baseline],
             plugin_path=plugin_path,
-            listener=listener,
+            listener=_with_hooks(listener, run, pool),
         )
         with gentle_stop(controller.stop):
             return controller.execute()
@@ -331,6 +267,29 @@ def _drive(
 
 def _default_name(problem: Problem) -> str:
     return f"{problem.name}-{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(2).hex()}"
+
+
+def _with_hooks(
+    listener: Listener | None, run: StoredRun, pool: Sequence[Candidate]
+) -> Listener | None:
+    """The listener, followed by the hook ``lamps_report_landmark`` where there is one."""
+    report = plugins.hooks().hook.lamps_report_landmark
+    if not report.get_hookimpls():
+        return listener
+
+    def both(progress: Progress) -> None:
+        if listener is not None:
+            listener(progress)
+        if progress.event in ("ok", "failed", "crashed"):
+            report(
+                run=run.name,
+                candidate=pool[progress.trial],
+                fidelity=run.fidelities[progress.landmark],
+                evaluation=progress.evaluation,
+                state=progress.event,
+            )
+
+    return both
 
 
 def _resources(asked: Resources, settings: Mapping[str, Any]) -> Resources:
@@ -354,230 +313,3 @@ def _budget(budget: Budget | str | None) -> Budget:
     if isinstance(budget, str):
         return Budget(wall_s=parse_duration(budget))
     return budget or Budget()
-
-
-def _pool(
-    family: Family,
-    problem: Problem,
-    settings: Settings,
-    methods: Sequence[str],
-    models: Sequence[str],
-    params: Mapping[str, Mapping[str, Any]],
-    samples: int,
-    seed: int,
-) -> list[Candidate]:
-    if samples < 1:
-        raise ConfigError(f"samples is {samples}, expected 1 or more")
-    found = plugins.registry(settings.plugin_path)
-    chosen = list(dict.fromkeys(methods)) or found.method_names(family.name)
-    classes: dict[str, type[Method[Any, Any]]] = {}
-    for method in chosen:
-        try:
-            cls = found.load_method(family.name, method)
-        except PluginError as error:
-            if methods:
-                raise
-            # Nobody asked for this one; a broken plugin must not stop the rest.
-            warnings.warn(f"method {method!r} is left out: {error}", LampsWarning, stacklevel=3)
-            continue
-        if methods or not cls.spec.tags.needs_gpu:
-            classes[method] = cls
-    unused = set(params) - set(classes)
-    if unused:
-        word = sorted(unused)[0]
-        raise ConfigError(
-            f"params are given for {word!r}, which is not in the pool. "
-            f"{did_you_mean(word, classes)}"
-        )
-    known = list(dict.fromkeys(models)) or list(family.default_models(problem))
-    pool = family.candidates(problem, classes, known, given=params, per_method=samples, seed=seed)
-    if not pool:
-        raise ConfigError(
-            f"the pool is empty: none of the methods {', '.join(classes)} fits one of the models "
-            f"{', '.join(known) or '(none)'}"
-        )
-    for candidate in pool:
-        classes[candidate.method].from_params(candidate.params)
-    return pool
-
-
-def _classes(pool: Sequence[Candidate], plugin_path: str) -> dict[str, type[Method[Any, Any]]]:
-    found = plugins.registry(plugin_path)
-    return {c.method: found.load_method(c.family, c.method) for c in pool}
-
-
-def _label(candidate: Candidate, method: type[Method[Any, Any]]) -> str:
-    """Method and what sets this candidate apart.
-
-    Its model and the params that are not the defaults.
-    """
-    defaults = space.as_json(method.Params())
-    params = {k: v for k, v in candidate.params.items() if k not in defaults or v != defaults[k]}
-    return Candidate(candidate.family, candidate.method, params).label
-
-
-def _used_models(family: Family, pool: Sequence[Candidate]) -> list[Any]:
-    catalogue = family.models()
-    if catalogue is None:
-        return []
-    names = dict.fromkeys(str(c.params["model"]) for c in pool if c.params.get("model"))
-    return [catalogue.resolve(n) for n in names]
-
-
-def open_store(url: str | None = None) -> Store:
-    """The store at a URL (default: settings), for reading.
-
-    Example:
-        >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     open_store(f"sqlite:///{folder}/lamps.db").runs()
-        []
-    """
-    return Store(load_settings({"store": url}).store)
-
-
-class Store:
-    """A database of runs."""
-
-    def __init__(self, url: str) -> None:
-        self.url = url
-        self._sql = SqlStore.open(url)
-
-    def run(self, name: str) -> Run:
-        """The run of that name."""
-        return Run(self.url, name, sql=self._sql)
-
-    def runs(self) -> list[RunSummary]:
-        """All runs, newest first."""
-        return self._sql.runs()
-
-    def check(self) -> list[str]:
-        """What is wrong with the database; empty if nothing is."""
-        return self._sql.check()
-
-    def close(self) -> None:
-        """Close the database."""
-        self._sql.close()
-
-    def __repr__(self) -> str:
-        return f"Store({self._sql.url}, {len(self.runs())} runs)"
-
-
-class Run:
-    """One search: its front, its trials, its decisions, its members to take away.
-
-    Args:
-        url: URL of its store.
-        name: Its name.
-        outcome: How the call that gave it ended; None for a run that was opened.
-        sql: The open store, where there is one.
-    """
-
-    def __init__(
-        self, url: str, name: str, outcome: Outcome | None = None, *, sql: SqlStore | None = None
-    ) -> None:
-        self.name = name
-        self.outcome = outcome
-        self._sql = sql or SqlStore.open(url)
-        self._head = self._sql.head(name)
-        self._id = self._head.id
-
-    @property
-    def record(self) -> StoredRun:
-        """Everything that is stored about the run itself, read afresh."""
-        return self._sql.run(self.name)
-
-    @property
-    def objectives(self) -> tuple[Objective, ...]:
-        """The objectives of its front."""
-        by_name = {o.name: o for o in self._head.objectives}
-        return tuple(by_name[n] for n in self._head.front_objectives)
-
-    def trials(self) -> list[Trial]:
-        """All trials with their landmarks."""
-        return self._sql.trials(self._id)
-
-    def decisions(self) -> list[DecisionRecord]:
-        """All decisions in order."""
-        return self._sql.decisions(self._id)
-
-    def front(
-        self,
-        *objectives: str,
-        where: str | Mapping[str, str] | Sequence[str] | None = None,
-        unfinished: bool = False,
-    ) -> Front:
-        """The Pareto front.
-
-        Args:
-            *objectives: Names to draw it over; those of the run if none are given.
-            where: Conditions, see `Front.of`.
-            unfinished: Whether candidates that stopped early count, at the value of their last
-                landmark.
-
-        Raises:
-            ConfigError: An objective was not measured by this run.
-        """
-        head = self._head
-        by_name = {o.name: o for o in head.objectives}
-        names = objectives or head.front_objectives
-        for name in names:
-            if name not in by_name:
-                raise ConfigError(
-                    f"run {self.name!r} has no objective {name!r}. {did_you_mean(name, by_name)}"
-                )
-        chosen = [by_name[n] for n in names]
-        final = self._sql.final_values(self._id, finished_only=not unfinished)
-        keep = np.arange(len(final.trial_index))
-        if where is None and len(keep):
-            # Only front members need their details; for large runs that is a small share.
-            columns = [final.names.index(n) for n in names]
-            values = pareto.to_minimization(
-                final.values[:, columns], [o.direction for o in chosen]
-            )
-            keep = np.union1d(
-                np.flatnonzero(pareto.is_nondominated(values)), pareto.extreme_rows(values)
-            )
-        return Front.of(self._members(final, keep), chosen, where=where, n_trials=head.n_trials)
-
-    def _members(self, final: FinalValues, keep: NDArray[np.int64]) -> list[Member]:
-        wanted = final.trial_index[keep].tolist()
-        details = self._sql.members(self._id, wanted)
-        members = []
-        for position, index in zip(keep.tolist(), wanted, strict=True):
-            known = details[index]
-            members.append(
-                Member(
-                    index=index,
-                    candidate=known.candidate,
-                    label=known.label,
-                    fidelity=self._head.fidelities[int(final.landmark[position])],
-                    values=dict(zip(final.names, final.values[position].tolist(), strict=True)),
-                    test={**known.test.values, **known.test.signals} if known.test else {},
-                )
-            )
-        return members
-
-    def export(self, candidate: int, directory: str | Path, *, overwrite: bool = False) -> Path:
-        """Write a fitted candidate where plain libraries can load it.
-
-        Args:
-            candidate: Its index in the run.
-            directory: A new or empty folder.
-            overwrite: Whether a folder with content may be replaced.
-
-        Raises:
-            StateError: The candidate has no landmark yet, or its checkpoint is gone.
-            ConfigError: The folder is not empty.
-        """
-        from lamps.scheduler.export import export_member
-
-        return export_member(self._sql, self.record, candidate, Path(directory), overwrite)
-
-    def __repr__(self) -> str:
-        record = self.record
-        done = record.counts.get("complete", 0)
-        return (
-            f"Run({self.name!r}, {record.state}, {done} of {record.n_trials} candidates finished, "
-            f"{record.n_evaluations} landmarks, {record.spent_wall_s:.0f} s)"
-        )

@@ -225,6 +225,18 @@ def read_checkpoint(uri: str, sha256: str | None = None) -> dict[str, Any]:
     return decode_state(content)
 
 
+def files(root: str) -> list[str]:
+    """URIs of the files in a folder; none where there is no such folder."""
+    fs, path = fsspec.core.url_to_fs(root)
+    try:
+        names = [str(entry).rsplit("/", 1)[-1] for entry in fs.ls(path, detail=False)]
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise StoreError(f"cannot list {root}: {error}") from error
+    return [f"{root.rstrip('/')}/{name}" for name in sorted(names)]
+
+
 def delete(uri: str) -> None:
     """Delete a file below the artifact root; one that is gone already is fine."""
     fs, path = _filesystem(uri)

@@ -29,7 +29,7 @@ from numpy.random import Generator
 
 from lamps import space
 from lamps.config import cache_dir
-from lamps.errors import ConfigError, ProblemError
+from lamps.errors import ConfigError, ProblemError, did_you_mean
 from lamps.tables import LandmarkTable
 from lamps.types import Candidate, Evaluation, Json, Objective, Resources, Split
 
@@ -201,8 +201,10 @@ class Problem(ABC):
         for candidate in self.objectives:
             if candidate.name == name:
                 return candidate
-        known = ", ".join(o.name for o in self.objectives)
-        raise ProblemError(f"{self.family} measures no objective {name!r}. Known: {known}.")
+        known = [o.name for o in self.objectives]
+        raise ProblemError(
+            f"{self.family} measures no objective {name!r}. {did_you_mean(name, known)}"
+        )
 
 
 ProblemT = TypeVar("ProblemT", bound=Problem)
@@ -222,7 +224,7 @@ class Method(ABC, Generic[ProblemT, ParamsT]):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        for base in getattr(cls, "__orig_bases__", ()):
+        for base in cls.__dict__.get("__orig_bases__", ()):
             for argument in get_args(base)[-1:]:
                 if isinstance(argument, type) and dataclasses.is_dataclass(argument):
                     cls.Params = argument

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from lamps.errors import ConfigError, MissingExtra
-from lamps.front import Front
+from lamps.front import Front, Member
 from lamps.types import Objective
 
 
-def plot_front(front: Front, everything: Front, path: str | Path, *, title: str = "") -> None:
+def plot_front(
+    front: Front, everything: Sequence[Member], path: str | Path, *, title: str = ""
+) -> None:
     """Draw a front into a PNG, SVG or PDF file.
 
     Args:
         front: The members that are drawn as the front.
-        everything: Its pool is drawn in grey behind, unfinished candidates included.
+        everything: All candidates, drawn in grey behind the front.
         path: File to write; its suffix is the format.
         title: Above the panels.
 
@@ -41,7 +44,8 @@ def plot_front(front: Front, everything: Front, path: str | Path, *, title: str 
         figure = Figure(figsize=(5.4 * len(others), 4.2), layout="constrained")
         FigureCanvasAgg(figure)
         for number, other in enumerate(others):
-            _panel(figure.add_subplot(1, len(others), number + 1), front, everything, other, first)
+            axes = figure.add_subplot(1, len(others), number + 1)
+            _panel(axes, front, everything, other, first, named=number == 0)
         figure.suptitle(title, parse_math=False)
         try:
             figure.savefig(path, dpi=150)
@@ -50,15 +54,26 @@ def plot_front(front: Front, everything: Front, path: str | Path, *, title: str 
             raise ConfigError(f"cannot draw into {path}: {line}") from error
 
 
-def _panel(axes: Any, front: Front, everything: Front, x: Objective, y: Objective) -> None:
-    pool = np.array([[m.values[x.name], m.values[y.name]] for m in everything.pool])
+def _panel(
+    axes: Any,
+    front: Front,
+    everything: Sequence[Member],
+    x: Objective,
+    y: Objective,
+    *,
+    named: bool,
+) -> None:
+    on_front = {m.index for m in front}
+    pool = np.array(
+        [[m.values[x.name], m.values[y.name]] for m in everything if m.index not in on_front]
+    )
     if len(pool):
         axes.scatter(*pool.T, s=16, color="0.75", label="other candidates", zorder=1)
     points = np.array([[m.values[x.name], m.values[y.name]] for m in front])
     axes.scatter(*points.T, s=34, color="#c0392b", label="front", zorder=3)
     for member, (px, py) in zip(front, points, strict=True):
         axes.annotate(
-            f"#{member.index} {member.candidate.method}",
+            f"#{member.index}" + (f" {member.candidate.method}" if named else ""),
             (px, py),
             xytext=(4, 4),
             textcoords="offset points",

@@ -25,43 +25,43 @@ def compare(first: str, second: str, store: str | None, as_json: bool, nl: bool)
     import lamps
     from lamps.front import Front
 
-    opened = lamps.open_store(store)
-    runs = [opened.run(first), opened.run(second)]
-    records = [r.record for r in runs]
-    if records[0].problem_fingerprint != records[1].problem_fingerprint:
-        raise ConfigError(
-            f"{first!r} and {second!r} searched different data "
-            f"({records[0].problem_name} and {records[1].problem_name}); their fronts cannot be "
-            "compared"
+    with lamps.open_store(store) as opened:
+        runs = [opened.run(first), opened.run(second)]
+        records = [r.record for r in runs]
+        if records[0].problem_fingerprint != records[1].problem_fingerprint:
+            raise ConfigError(
+                f"{first!r} and {second!r} searched different data "
+                f"({records[0].problem_name} and {records[1].problem_name}); their fronts cannot be "
+                "compared"
+            )
+        shared = [n for n in records[0].front_objectives if n in records[1].front_objectives]
+        if not shared:
+            raise ConfigError(f"{first!r} and {second!r} share no objective")
+        fronts = [r.front(*shared) for r in runs]
+        both = Front.of([m for f in fronts for m in f.pool], fronts[0].objectives)
+        point = both.reference_point if both.pool else None
+        joint = {id(m) for m in both}
+        rows: list[dict[str, Any]] = []
+        for run, record, found in zip(runs, records, fronts, strict=True):
+            rows.append(
+                {
+                    "run": run.name,
+                    "policy": record.policy,
+                    "state": record.state,
+                    "landmarks": record.n_evaluations,
+                    "landmark_s": record.cost_wall_s,
+                    "front": len(found),
+                    "hypervolume": found.hypervolume(point) if point else 0.0,
+                    "on_joint_front": sum(id(m) in joint for m in found),
+                }
+            )
+        title = None
+        if point:
+            title = "up to " + ", ".join(f"{k}={v:.4g}" for k, v in point.items())
+        emit(
+            rows,
+            as_json=as_json,
+            nl=nl,
+            document={"reference_point": point, "runs": rows},
+            title=title,
         )
-    shared = [n for n in records[0].front_objectives if n in records[1].front_objectives]
-    if not shared:
-        raise ConfigError(f"{first!r} and {second!r} share no objective")
-    fronts = [r.front(*shared) for r in runs]
-    both = Front.of([m for f in fronts for m in f.pool], fronts[0].objectives)
-    point = both.reference_point if both.pool else None
-    joint = {id(m) for m in both}
-    rows: list[dict[str, Any]] = []
-    for run, record, found in zip(runs, records, fronts, strict=True):
-        rows.append(
-            {
-                "run": run.name,
-                "policy": record.policy,
-                "state": record.state,
-                "landmarks": record.n_evaluations,
-                "landmark_s": record.cost_wall_s,
-                "front": len(found),
-                "hypervolume": found.hypervolume(point) if point else 0.0,
-                "on_joint_front": sum(id(m) in joint for m in found),
-            }
-        )
-    title = None
-    if point:
-        title = "up to " + ", ".join(f"{k}={v:.4g}" for k, v in point.items())
-    emit(
-        rows,
-        as_json=as_json,
-        nl=nl,
-        document={"reference_point": point, "runs": rows},
-        title=title,
-    )

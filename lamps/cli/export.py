@@ -30,7 +30,8 @@ def export(
     """  # noqa: D301
     import lamps
 
-    path = lamps.open_store(store).run(run).export(candidate, directory, overwrite=overwrite)
+    with lamps.open_store(store) as opened:
+        path = opened.run(run).export(candidate, directory, overwrite=overwrite)
     files = sorted(p.relative_to(path).as_posix() for p in path.rglob("*") if p.is_file())
     if as_json:
         click.echo(json.dumps({"directory": str(path), "files": files}, indent=2))

@@ -44,21 +44,27 @@ def front(
     """  # noqa: D301
     import lamps
 
-    found = lamps.open_store(store).run(run)
-    drawn = found.front(*objectives, where=list(where) or None, unfinished=unfinished)
-    if plot:
-        from lamps.plot import plot_front
+    with lamps.open_store(store) as opened:
+        found = opened.run(run)
+        drawn = found.front(*objectives, where=list(where) or None, unfinished=unfinished)
+        if plot:
+            from lamps.plot import plot_front
 
-        plot_front(drawn, found.front(*objectives, unfinished=True), plot, title=run)
-        click.echo(f"wrote {plot}", err=True)
-    if pick is not None:
-        member = drawn.pick(pick)
-        rows = [r for r in front_rows(drawn) if r["#"] == str(member.index)]
-        emit([member.as_dict()] if nl else rows, as_json=as_json, nl=nl, document=member.as_dict())
-        return
-    rows = [m.as_dict() for m in drawn] if nl else front_rows(drawn)
-    title = drawn.explain()
-    if floor := floor_of(drawn):
-        listed = ", ".join(f"{k} {v:.3f}" for k, v in floor.items())
-        title += f"\nan answer that ignores the input has: {listed}"
-    emit(rows, as_json=as_json, nl=nl, document=drawn.as_dict(), title=title)
+            plot_front(drawn, found.members(unfinished=True), plot, title=run)
+            click.echo(f"wrote {plot}", err=True)
+        if pick is not None:
+            member = drawn.pick(pick)
+            rows = [r for r in front_rows(drawn) if r["#"] == str(member.index)]
+            emit(
+                [member.as_dict()] if nl else rows,
+                as_json=as_json,
+                nl=nl,
+                document=member.as_dict(),
+            )
+            return
+        rows = [m.as_dict() for m in drawn] if nl else front_rows(drawn)
+        title = drawn.explain()
+        if floor := floor_of(drawn):
+            listed = ", ".join(f"{k} {v:.3f}" for k, v in floor.items())
+            title += f"\nan answer that ignores the input has: {listed}"
+        emit(rows, as_json=as_json, nl=nl, document=drawn.as_dict(), title=title)

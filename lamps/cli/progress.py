@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from lamps.cli.output import silence
-from lamps.scheduler.controller import Listener, Progress
+from lamps.scheduler.progress import Listener, Progress
 from lamps.types import Budget
 
 

@@ -171,7 +171,8 @@ def _search(
         run = lamps.search(
             data, params=parse_params(params), budget=bounds, listener=listener, **options
         )
-    return conclude(run, as_json=as_json, nl=nl, quiet=quiet)
+    with run:
+        return conclude(run, as_json=as_json, nl=nl, quiet=quiet)
 
 
 class _Search(click.Command):
@@ -225,12 +226,13 @@ def resume(
     bounds = make_budget(budget, device_budget, max_landmarks, max_trials)
     with live_view(bounds or Budget(), quiet=quiet) as listener:
         found = lamps.resume(run, budget=bounds, listener=listener, **given)
-    return conclude(found, as_json=as_json, nl=nl, quiet=quiet)
+    with found:
+        return conclude(found, as_json=as_json, nl=nl, quiet=quiet)
 
 
 def conclude(run: Any, *, as_json: bool, nl: bool, quiet: bool) -> int:
     """Print the front of a run that has just ended, and give the exit code."""
-    from lamps.scheduler.controller import all_failed_message
+    from lamps.scheduler.progress import all_failed_message
 
     outcome = run.outcome
     front = run.front()

@@ -3,8 +3,8 @@
 Every trial gets its first landmarks: the untouched one says little of what training will do, so
 there are two by default. From then on, a trial is compared with all others as they stood at its
 own landmark. Trials on that front advance, the smallest first; when it is finished, the trials
-of the next rank get their turn, up to ``depth``. Then the search stops: a rule that needs nothing
-hidden.
+of the next rank get their turn, up to ``depth``. Then the search stops, a rule that needs nothing
+hidden; where the user gave a budget, that is permission to spend it, and the next ranks follow.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lamps.errors import ConfigError
-from lamps.policy.base import Action, Observation, Policy, nothing_left
+from lamps.policy.base import STOP, WAIT, Action, Observation, Policy, nothing_left
 
 
 class FrontRacing(Policy):
@@ -27,7 +27,7 @@ class FrontRacing(Policy):
 
     name = "front-racing"
     summary = (
-        "advance what is on the front among equals; stop when front and next rank are finished"
+        "advance what is on the front among equals; without a budget, stop when that is finished"
     )
 
     def __init__(self, *, seed: int = 0, first: int = 2, depth: int = 1) -> None:
@@ -50,8 +50,11 @@ class FrontRacing(Policy):
         rank = observation.ranks_at_own_level()
         ready = np.flatnonzero(mask & (rank <= self.depth))
         if not len(ready):
-            # What is in flight may still change the ranks.
-            return nothing_left(observation)
+            if observation.in_flight.any():
+                return WAIT  # what is in flight may still change the ranks
+            if not 0.0 < observation.budget_used < 1.0:
+                return STOP
+            ready = np.flatnonzero(mask)
         # Small ones first: their landmarks are cheap, so a budget that ends early has finished
         # members. Measured seconds would say that better, but then no search would repeat itself.
         best = np.lexsort(

@@ -7,15 +7,8 @@ rebuilt from the store when a run is resumed, so it may be killed at any line.
 from __future__ import annotations
 
 import contextlib
-import os
-import socket
-import threading
-import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from types import TracebackType
-from typing import Literal, Self
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,57 +19,14 @@ from lamps.method import Problem
 from lamps.policy import STOP, WAIT, Observation, Policy
 from lamps.scheduler.backend import Backend
 from lamps.scheduler.budget import Spent
+from lamps.scheduler.claim import Claim
+from lamps.scheduler.progress import Ending, Listener, Outcome, Progress
 from lamps.scheduler.worker import LandmarkResult, LandmarkTask
 from lamps.store import Decision, Run, Store, Trial
 from lamps.types import Budget, Evaluation, Resources
 
-Ending = Literal["finished", "exhausted", "interrupted"]
 MAX_ATTEMPTS = 3
-HEARTBEAT_S = 15.0
-SILENCE_S = 30.0
-"""After so long without a heartbeat, as when the machine slept, the claim is looked at first."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
-    """What a listener is told after every change.
-
-    Args:
-        event: ``start``, ``decide``, ``ok``, ``failed``, ``crashed``, ``test`` or ``end``.
-        trial: Index of the trial it concerns; -1 for the run.
-        landmark: Index of the landmark; -1 for the run.
-        evaluation: What was measured, if anything.
-        error: First line of what went wrong.
-        counts: Trials: ``complete``, ``paused``, ``waiting``, ``running``, ``failed``.
-        front_size: Finished trials on the front.
-        hypervolume: Volume of the finished front up to the run's current reference point.
-        budget_used: Largest used share of any bound.
-        spent: What the run has spent.
-    """
-
-    event: str
-    trial: int = -1
-    landmark: int = -1
-    evaluation: Evaluation | None = None
-    error: str = ""
-    counts: Mapping[str, int] = field(default_factory=dict)
-    front_size: int = 0
-    hypervolume: float = 0.0
-    budget_used: float = 0.0
-    spent: Spent = field(default_factory=Spent)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
-    """How a call of `Controller.execute` ended."""
-
-    ending: Ending
-    reason: str
-    n_failed: int
-    n_complete: int
-
-
-Listener = Callable[[Progress], None]
+"""Times a landmark is tried whose worker vanishes; after that the trial stays crashed."""
 
 
 class Controller:
@@ -184,7 +134,7 @@ class Controller:
             StoreError: The database or the artifact root refused to work; the run is left
                 interrupted.
         """
-        with _Claim(self.store, self.run.id) as claim:
+        with Claim(self.store, self.run.id) as claim:
             self.store.set_run_state(self.run.id, "running")
             ending: Ending = "interrupted"
             reason = "the controller was stopped"
@@ -222,14 +172,31 @@ class Controller:
         todo = [i for i, done in enumerate(self.observation.complete) if not done]
         self.backend.start(self.problem, [self.resources[i] for i in todo])
         self._started = self.backend.clock.now()
+        self._sweep()
         self._tell("start")
+
+    def _sweep(self) -> None:
+        """Delete checkpoints that a controller wrote and was killed before it could store."""
+        kept = {uri for uri, _ in self._checkpoints.values()}
+        for uri in artifacts.files(artifacts.join(self.run.artifact_root, self.run.name)):
+            if uri not in kept:
+                artifacts.delete(uri)
 
     def _left_over(self) -> list[Decision]:
         """What the controller before this one left undone, to be run once more.
 
         That is what was in flight when it died, and what had crashed while it ended.
         """
-        left = self.store.requeue(self.run.id)
+        left = []
+        for decision in self.store.requeue(self.run.id):
+            if decision.attempt <= MAX_ATTEMPTS:
+                left.append(decision)
+                continue
+            # In the process of the controller, a landmark that kills its process kills us with it.
+            error = f"the controller died {decision.attempt - 1} times while this landmark ran"
+            self.store.fail(decision.id, kind="crashed", error=error)
+            self.store.give_up(decision.id)
+            self.observation.failed[decision.trial_index] = True
         for decision in self.store.decisions(self.run.id):
             if decision.state == "crashed" and decision.attempt < MAX_ATTEMPTS:
                 left.append(self.store.retry(decision.id))
@@ -237,7 +204,7 @@ class Controller:
                 self.store.give_up(decision.id)
         return left
 
-    def _loop(self, claim: _Claim) -> tuple[Ending, str]:
+    def _loop(self, claim: Claim) -> tuple[Ending, str]:
         while True:
             ended = self._fill()
             if not self._flight:
@@ -530,70 +497,3 @@ class Controller:
                 spent=self.spent,
             )
         )
-
-
-class _Claim:
-    """Holds a run for this process.
-
-    With a heartbeat that goes on while a landmark blocks the loop.
-    """
-
-    def __init__(self, store: Store, run_id: int) -> None:
-        self.store, self.run_id = store, run_id
-        self.owner = f"{socket.gethostname()}:{os.getpid()}:{os.urandom(4).hex()}"
-        self.lost: StateError | None = None
-        self._seen_at = 0.0
-        self._quit = threading.Event()
-        self._thread = threading.Thread(target=self._beat, daemon=True, name="lamps-heartbeat")
-
-    def __enter__(self) -> Self:
-        self.store.claim(self.run_id, self.owner, os.getpid(), socket.gethostname())
-        self._seen_at = time.time()
-        self._thread.start()
-        return self
-
-    def _beat(self) -> None:
-        while not self._quit.wait(HEARTBEAT_S):
-            try:
-                self._say()
-            except StateError:
-                return  # the next check raises it where it can end the loop
-            except StoreError:
-                continue  # a busy or restarting database; the next beat tries again
-
-    def _say(self) -> None:
-        try:
-            self.store.heartbeat(self.run_id, self.owner)
-        except StateError as error:
-            self.lost = error
-            raise
-        self._seen_at = time.time()
-
-    def check(self) -> None:
-        """Make sure that the run is still ours before anything is written about it.
-
-        Raises:
-            StateError: Another controller took it over while this process was silent.
-        """
-        if self.lost:
-            raise self.lost
-        if time.time() - self._seen_at > SILENCE_S:
-            self._say()
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._quit.set()
-        self._thread.join()
-        self.store.release(self.run_id, self.owner)
-
-
-def all_failed_message(trials: Sequence[Trial]) -> str:
-    """One line for a run in which no candidate reached its last landmark because all failed."""
-    first = next((t for t in trials if t.error), None)
-    reason = first.error.split("\n")[0] if first and first.error else "no reason was recorded"
-    label = first.label if first else "?"
-    return f"all {len(trials)} candidates failed; the first, {label}, with: {reason}"

@@ -160,6 +160,8 @@ def told(error: BaseException, url: URL) -> StoreError:
     full = "disk is full" in low or "no space left" in low or "disk full" in low
     if full or (isinstance(cause, OSError) and cause.errno == errno.ENOSPC):
         advice = "the disk is full; free space there, nothing was written"
+    elif "disk i/o error" in low:
+        advice = "the disk may be full or failing; free space there, then run: lamps store check"
     elif "not a database" in low:
         advice = "the file is no SQLite database; name another file"
     elif "malformed" in low:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import lamps
+from lamps.catalogue import open_problem
 from lamps.errors import ConfigError
 from lamps.scheduler.ray import RayBackend
 from lamps.types import Candidate, Resources
@@ -61,7 +62,7 @@ def test_crashes_are_retried_and_counted_once(
 def test_impossible_resources_are_refused_at_once(curves: Path) -> None:
     backend = RayBackend(2)
     started = time.monotonic()
-    family = lamps.api.open_problem(None, f"replay:{curves}", {}, "")[1]
+    family = open_problem(None, f"replay:{curves}", {}, "")[1]
     with pytest.raises(ConfigError, match="needs 999 CPU, the cluster has"):
         backend.start(family, [Resources(cpus=999)])
     with pytest.raises(ConfigError, match="needs 1 GPU"):
@@ -73,7 +74,7 @@ def test_cancelled_landmarks_are_reported(curves: Path) -> None:
     from lamps.scheduler.worker import LandmarkTask
 
     backend = RayBackend(2)
-    problem = lamps.api.open_problem(None, f"replay:{curves}", {}, "")[1]
+    problem = open_problem(None, f"replay:{curves}", {}, "")[1]
     backend.start(problem, [Resources()])
     backend.submit(
         LandmarkTask(

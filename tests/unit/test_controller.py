@@ -10,14 +10,15 @@ from typing import Any
 
 import pytest
 
-from lamps.api import open_problem
+from lamps.catalogue import open_problem
 from lamps.errors import ContractError, StateError, StoreError
 from lamps.method import Problem
 from lamps.policy import STOP, WAIT, Policy, make
 from lamps.policy.base import first_started
-from lamps.scheduler import controller
-from lamps.scheduler.controller import MAX_ATTEMPTS, Controller, Progress
+from lamps.scheduler import claim as claims
+from lamps.scheduler.controller import MAX_ATTEMPTS, Controller
 from lamps.scheduler.local import LocalBackend
+from lamps.scheduler.progress import Progress
 from lamps.scheduler.worker import LandmarkResult, LandmarkTask
 from lamps.store import Run, RunSpec, Store
 from lamps.types import Budget, Candidate, Cost, Evaluation, Resources
@@ -255,7 +256,7 @@ def test_a_run_that_was_taken_over_is_left_to_its_new_controller(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As after a night in which this machine slept and another one went on with the run."""
-    monkeypatch.setattr(controller, "SILENCE_S", -1.0)
+    monkeypatch.setattr(claims, "SILENCE_S", -1.0)
 
     def bend(task: LandmarkTask, result: LandmarkResult) -> LandmarkResult:
         if task.key == 3:

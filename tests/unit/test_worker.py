@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lamps.api import open_problem
 from lamps.artifacts import read_checkpoint
+from lamps.catalogue import open_problem
 from lamps.errors import StoreError
 from lamps.method import Problem
 from lamps.scheduler.worker import LandmarkTask, run_landmark, trial_stream
