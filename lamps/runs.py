@@ -148,7 +148,7 @@ class Run:
         """Every candidate that has been measured, on the front or not, by index.
 
         Args:
-            unfinished: Whether those count that stopped early, at the value of their last landmark.
+            unfinished: Whether those count that stopped early, at their last landmark.
         """
         final = self._sql.final_values(self._id, finished_only=not unfinished)
         return self._members(final, np.arange(len(final.trial_index)))

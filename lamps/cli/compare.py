@@ -31,8 +31,8 @@ def compare(first: str, second: str, store: str | None, as_json: bool, nl: bool)
         if records[0].problem_fingerprint != records[1].problem_fingerprint:
             raise ConfigError(
                 f"{first!r} and {second!r} searched different data "
-                f"({records[0].problem_name} and {records[1].problem_name}); their fronts cannot be "
-                "compared"
+                f"({records[0].problem_name} and {records[1].problem_name}); their fronts cannot "
+                "be compared"
             )
         shared = [n for n in records[0].front_objectives if n in records[1].front_objectives]
         if not shared:

@@ -75,6 +75,7 @@ class Controller:
         self._stopping = ""
         self._started: float | None = None
         self._accounted = 0.0
+        self._spent_before = run.spent_wall_s
         # A decision that was cancelled is as good as never taken: neither the budget nor the
         # random stream of the next decision may tell that it was.
         taken = sum(d.state != "cancelled" for d in store.decisions(run.id))
@@ -153,7 +154,7 @@ class Controller:
                     self.backend.cancel()  # the run is another controller's now, down to its state
                 else:
                     self._abandon()
-                    self._account()
+                    self._account(least_s=0.0)
                     self._store_reference_point()
                     self.store.set_run_state(self.run.id, ending, reason)
                     self._tell("end")
@@ -445,14 +446,15 @@ class Controller:
 
     # -- accounting ----------------------------------------------------------------------------
 
-    def _account(self) -> None:
+    def _account(self, *, least_s: float = 1.0) -> None:
+        """Count the time that has passed; the store hears of it at most once in ``least_s``."""
         if self._started is None:
             return
         elapsed = self.backend.clock.now() - self._started
+        self.spent.wall_s = self._spent_before + elapsed
         delta = elapsed - self._accounted
-        self.spent.wall_s += delta
-        self._accounted = elapsed
-        if delta > 0:
+        if delta > 0 and delta >= least_s:
+            self._accounted = elapsed
             self.store.add_spent(self.run.id, wall_s=delta)
 
     def _store_reference_point(self) -> None:

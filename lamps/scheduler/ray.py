@@ -29,7 +29,7 @@ from lamps.scheduler.worker import LandmarkResult, LandmarkTask, run_landmark
 from lamps.types import Resources
 
 OBJECT_STORE_BYTES = 200 * 1024 * 1024
-LANDMARKS_PER_WORKER = 64
+LANDMARKS_PER_WORKER = 500
 """A worker process ends after so many landmarks.
 
 So that whatever memory methods leak returns to the machine.
@@ -232,7 +232,7 @@ class RayBackend(Backend):
         except exceptions.RayError as error:
             name = type(error).__name__
             line = f"{name}: {' '.join(str(error).split())[:500]}"
-            if self._owned and name in _NODE_LOST:
+            if self._owned and self.address is None and name in _NODE_LOST:
                 # The machine's own node is gone, which says nothing about the method.
                 self._broken = line
                 return LandmarkResult(key=task.key, kind="cancelled", error=line)
