@@ -153,6 +153,9 @@ def write_tokenizer(directory: Path, tokenizer: Any, max_length: int) -> None:
     with _nets.quiet():
         before = tokenizer.model_max_length
         tokenizer.model_max_length = max_length
+        # The last call's cutting and padding would be saved too; every call sets its own anyway.
+        tokenizer.backend_tokenizer.no_truncation()
+        tokenizer.backend_tokenizer.no_padding()
         try:
             tokenizer.save_pretrained(directory)
         finally:
