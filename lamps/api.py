@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -13,7 +14,7 @@ from lamps import __version__, plugins
 from lamps import policy as policies
 from lamps.catalogue import build_pool, method_classes, open_problem, short_label, used_models
 from lamps.config import load_settings, parse_bytes, parse_duration
-from lamps.errors import ConfigError, UnknownMethod, did_you_mean
+from lamps.errors import ConfigError, StateError, UnknownMethod, did_you_mean
 from lamps.method import Problem
 from lamps.runs import Run, Store, open_store
 from lamps.scheduler.backend import Backend
@@ -28,6 +29,8 @@ from lamps.types import Budget, Candidate, Resources
 __all__ = ["BACKENDS", "Run", "Store", "make_backend", "open_store", "resume", "search"]
 
 BACKENDS = ("ray", "local", "replay")
+
+_log = logging.getLogger("lamps")
 
 
 def make_backend(
@@ -122,6 +125,8 @@ def search(
     if not 0 <= seed < 2**63:
         raise ConfigError(f"seed is {seed}, expected 0 to 2**63 - 1")
     family, opened = open_problem(data, problem, options, settings.plugin_path)
+    for note in opened.notes:
+        _log.info("%s", note)
     n_workers = _workers(backend, settings.workers)
     pool = list(candidates) or build_pool(
         family, opened, settings.plugin_path, methods, models, params or {}, samples, seed
@@ -211,6 +216,11 @@ def resume(
     settings = load_settings({"store": store})
     with SqlStore.open(settings.store) as database:
         run = database.run(name)
+        if run.state == "finished":
+            raise StateError(
+                f"run {name!r} is finished ({run.note}), nothing is left to do; "
+                "to search more, start a run of another name"
+            )
         path = run.settings.get("plugin_path", "") if plugin_path is None else plugin_path
         family = plugins.registry(str(path)).load_family(run.family)
         opened = family.reopen(run.problem_reference)

@@ -185,8 +185,9 @@ class Front(Sequence[Member]):
         for objective in self.objectives:
             sign = -1.0 if objective.direction == "maximize" else 1.0
             best = min(self.members, key=lambda m: sign * m.values[objective.name])
+            unit = "" if objective.unit == "1" else f" {objective.unit}"
             lines.append(
-                f"best {objective.name}: {best.values[objective.name]:.4g} {objective.unit} "
+                f"best {objective.name}: {best.values[objective.name]:.4g}{unit} "
                 f"by #{best.index} {best.label}"
             )
         return "\n".join(lines)

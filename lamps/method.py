@@ -133,6 +133,8 @@ class Problem(ABC):
 
     family: ClassVar[str]
     name: str
+    notes: Sequence[str] = ()
+    """Sentences about the data that the user should see; logged when a search begins."""
 
     @property
     @abstractmethod

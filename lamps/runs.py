@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from lamps import pareto
 from lamps.config import load_settings
-from lamps.errors import ConfigError, did_you_mean
+from lamps.errors import ConfigError, StoreError, did_you_mean
 from lamps.front import Front, Member
 from lamps.scheduler.export import export_member
 from lamps.scheduler.progress import Outcome
@@ -21,8 +21,15 @@ from lamps.store import Store as SqlStore
 from lamps.types import Objective
 
 
-def open_store(url: str | None = None) -> Store:
+def open_store(url: str | None = None, *, create: bool = True) -> Store:
     """The store at a URL (default: settings), for reading.
+
+    Args:
+        url: SQLAlchemy URL.
+        create: Whether a SQLite file that does not exist is made; else it is refused.
+
+    Raises:
+        StoreError: The database cannot be opened.
 
     Example:
         >>> import tempfile
@@ -30,7 +37,12 @@ def open_store(url: str | None = None) -> Store:
         ...     open_store(f"sqlite:///{folder}/lamps.db").runs()
         []
     """
-    return Store(load_settings({"store": url}).store)
+    chosen = load_settings({"store": url}).store
+    if not create and chosen.startswith("sqlite:///"):
+        path = Path(chosen.removeprefix("sqlite:///"))
+        if chosen != "sqlite:///:memory:" and not path.exists():
+            raise StoreError(f"no database at {str(path)!r}; name another with --store, or search")
+    return Store(chosen)
 
 
 class Store:

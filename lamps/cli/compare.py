@@ -25,14 +25,15 @@ def compare(first: str, second: str, store: str | None, as_json: bool, nl: bool)
     import lamps
     from lamps.front import Front
 
-    with lamps.open_store(store) as opened:
+    with lamps.open_store(store, create=False) as opened:
         runs = [opened.run(first), opened.run(second)]
         records = [r.record for r in runs]
         if records[0].problem_fingerprint != records[1].problem_fingerprint:
             raise ConfigError(
-                f"{first!r} and {second!r} searched different data "
-                f"({records[0].problem_name} and {records[1].problem_name}); their fronts cannot "
-                "be compared"
+                f"{first!r} and {second!r} searched different data or splits "
+                f"({records[0].problem_name} {records[0].problem_fingerprint[:8]} and "
+                f"{records[1].problem_name} {records[1].problem_fingerprint[:8]}); their fronts "
+                "cannot be compared. Search again with the same file and data options"
             )
         shared = [n for n in records[0].front_objectives if n in records[1].front_objectives]
         if not shared:

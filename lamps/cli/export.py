@@ -30,7 +30,7 @@ def export(
     """  # noqa: D301
     import lamps
 
-    with lamps.open_store(store) as opened:
+    with lamps.open_store(store, create=False) as opened:
         path = opened.run(run).export(candidate, directory, overwrite=overwrite)
     files = sorted(p.relative_to(path).as_posix() for p in path.rglob("*") if p.is_file())
     if as_json:

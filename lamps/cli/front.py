@@ -44,7 +44,7 @@ def front(
     """  # noqa: D301
     import lamps
 
-    with lamps.open_store(store) as opened:
+    with lamps.open_store(store, create=False) as opened:
         found = opened.run(run)
         drawn = found.front(*objectives, where=list(where) or None, unfinished=unfinished)
         if plot:

@@ -130,8 +130,8 @@ def human(value: Any, name: str = "") -> str:
     """
     if value is None:
         return ""
-    if isinstance(value, bool):
-        return "yes" if value else "no"
+    if isinstance(value, bool):  # a label among others, and printed as the data has it
+        return str(value)
     if isinstance(value, (int, float)) and name.endswith("bytes"):
         return _bytes(float(value))
     if isinstance(value, float):

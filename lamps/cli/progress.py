@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import time
 from collections.abc import Iterator
@@ -30,10 +31,26 @@ def live_view(budget: Budget, *, quiet: bool) -> Iterator[Listener | None]:
     """A listener that shows progress while the context is open; None when quiet."""
     if quiet:
         yield None
-    elif sys.stderr.isatty():
-        yield from _bar(budget)
-    else:
-        yield _lines()
+        return
+    with _log_on_stderr():
+        if sys.stderr.isatty():
+            yield from _bar(budget)
+        else:
+            yield _lines()
+
+
+@contextmanager
+def _log_on_stderr() -> Iterator[None]:
+    """What lamps says about the data, one line per sentence."""
+    log, handler = logging.getLogger("lamps"), logging.StreamHandler()
+    level = log.level
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(level)
 
 
 def _lines() -> Listener:

@@ -23,7 +23,7 @@ def status(run: str | None, store: str | None, as_json: bool, nl: bool) -> None:
     """  # noqa: D301
     import lamps
 
-    with lamps.open_store(store) as opened:
+    with lamps.open_store(store, create=False) as opened:
         if run is None:
             rows = [
                 {

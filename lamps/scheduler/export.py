@@ -73,7 +73,7 @@ def export_member(
         "candidate": index,
         "seed": run.seed,
         "problem": run.problem_name,
-        "data_sha256": run.problem_fingerprint,
+        "problem_sha256": run.problem_fingerprint,
         "fidelity": last.fidelity,
         "scores": dict(last.values),
         "test": test,
@@ -87,7 +87,9 @@ def export_member(
     aside = work.with_name(f"{work.name}-old")
     try:
         _save(method, problem, work, trial.candidate.method)
-        family.describe_export(work, {**last.values, **(trial.test.values if trial.test else {})})
+        # Times on the front and in the card are those of the search, not those of the last test.
+        tested = trial.test.values if trial.test else {}
+        family.describe_export(work, {**tested, **last.values})
         own = work / CARD
         card: dict[str, Json] = {
             "family": run.family,

@@ -12,6 +12,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -115,6 +116,8 @@ def _walk(method: type[Method[Any, Any]], identity: _Identity) -> Walk:
     problem: Problem = pickle.loads(pickle.dumps(identity.problem))
     candidate = first_candidate(method, identity.problem)
     made = make(method, identity.problem)
+    # rich draws a number when it is imported, and scikit-learn imports it: no draw of the method.
+    import_module("rich.style")
     measured, generators = [], [global_generators()]
     with captured_stdout() as read:
         for fidelity in problem.fidelities:

@@ -15,7 +15,7 @@ from _lamps_cli import PROGRAM, Searched, process, run, strict_json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lamps.cli.output import dump
+from lamps.cli.output import dump, human
 
 PRINTS_DATA = [
     ("status",),
@@ -133,7 +133,7 @@ def _null(value: object) -> object:
 def test_a_title_is_not_squeezed_into_a_narrow_table(searched: Searched) -> None:
     answer = run("front", searched.name, "--store", searched.store)
     lines = [line.strip() for line in answer.out.splitlines()]
-    assert "best error: 0.2 1 by #1 curve-replay(curve=b)" in lines
+    assert "best error: 0.2 by #1 curve-replay(curve=b)" in lines
     assert any(line.startswith("Front(3 of 4") and line.endswith(")") for line in lines)
 
 
@@ -229,3 +229,41 @@ def test_the_password_of_a_store_is_never_printed(tmp_path: Path) -> None:
         assert answer.returncode == 1
         assert "s3cr3t-pw" not in answer.stdout + answer.stderr
         assert "127.0.0.1" in answer.stderr
+
+
+# -- what the data turned out to be ---------------------------------------------------------------
+
+
+def test_bool_labels_are_printed_as_in_the_data() -> None:
+    assert [human(v) for v in (True, False, [True, 1])] == ["True", "False", "True, 1"]
+
+
+def test_a_search_says_on_stderr_what_it_read_and_left_out(tmp_path: Path) -> None:
+    rows = [f"{'good' if i % 2 else 'bad'} text number {i},{i % 2 == 1}" for i in range(40)]
+    (tmp_path / "a.csv").write_text("\n".join(["text,label", *rows, " ,True"]) + "\n")
+    answer = run(
+        "search", str(tmp_path / "a.csv"), "--target", "label", "--method", "tfidf-logreg",
+        "--backend", "local", "--landmarks", "1", "--store", f"sqlite:///{tmp_path}/l.db",
+        "--name", "r", "--json",
+    )  # fmt: skip
+    assert answer.document()["finished"] == 1
+    told = answer.err.splitlines()[0]
+    assert told.startswith("read csv, utf-8, delimiter ','")
+    assert "text 'text', label 'label' (bool, 2 classes)" in told
+    assert told.endswith("left out: 1 empty text")
+
+
+def test_a_quiet_search_says_nothing_about_the_data(tmp_path: Path) -> None:
+    rows = [f"{'good' if i % 2 else 'bad'} text number {i},{i % 2}" for i in range(40)]
+    (tmp_path / "a.csv").write_text("\n".join(["text,label", *rows]) + "\n")
+    answer = run(
+        "search", str(tmp_path / "a.csv"), "--target", "label", "--method", "tfidf-logreg",
+        "--backend", "local", "--landmarks", "1", "--store", f"sqlite:///{tmp_path}/l.db",
+        "--name", "r", "--quiet",
+    )  # fmt: skip
+    assert (answer.code, answer.err) == (0, "")
+
+
+def test_a_method_check_in_a_fresh_process_blames_no_library_that_draws_when_imported() -> None:
+    answer = process("method", "check", "tfidf-logreg", "-k", "global_seeds")
+    assert answer.returncode == 0, answer.stderr

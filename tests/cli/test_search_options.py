@@ -241,7 +241,7 @@ def test_compare_refuses_different_data(curves: Path, store_url: str) -> None:
         "--name", "other", "-q")  # fmt: skip
     answer = run("compare", "r", "other", "--store", store_url)
     assert (answer.code, answer.out) == (1, "")
-    assert "searched different data" in answer.err
+    assert "searched different data or splits" in answer.err
 
 
 # -- export --------------------------------------------------------------------------------------

@@ -222,7 +222,7 @@ def test_explain_names_the_best_of_each_objective() -> None:
     text = Front.of(pool(), (ACCURACY, LATENCY), n_trials=9).explain()
     assert text.splitlines() == [
         "Front(4 of 9 trials over accuracy, latency_ms, hv=1.036 @ ref=(0.68, 9.8))",
-        "best accuracy: 0.9 1 by #2 m(i=2)",
+        "best accuracy: 0.9 by #2 m(i=2)",
         "best latency_ms: 1 ms by #0 m(i=0)",
     ]
 

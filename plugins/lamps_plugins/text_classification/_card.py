@@ -13,7 +13,7 @@ from lamps.types import Json
 from ._labels import Label
 from ._splits import SPLITS, Sample
 
-__all__ = ["described_data", "remarks"]
+__all__ = ["described_data", "read_sentence", "remarks"]
 
 _NAMED = 8  # classes that a note lists by name
 
@@ -60,6 +60,27 @@ def remarks(
                 f"{top:.0%} of the training rows are of one class; look at val_macro_f1_error too"
             )
     return notes
+
+
+def read_sentence(card: Mapping[str, Any]) -> list[str]:
+    """What was read and detected, in one sentence; none for data that is from no file.
+
+    Args:
+        card: Facts of the files and of the data, as on the problem's card.
+    """
+    if not card.get("files"):
+        return []
+    first = card["files"][0]
+    how = [first["format"], *(first[k] for k in ("encoding",) if first.get(k))]
+    if "delimiter" in first:
+        how.append(f"delimiter {first['delimiter']!r}, quote {first['quote']}")
+    rows = " + ".join(f"{n} {name}" for name, n in card["rows_used"].items())
+    out = ", ".join(f"{n} {reason.replace('_', ' ')}" for reason, n in card["dropped"].items())
+    return [
+        f"read {', '.join(how)}: text {card['text_column']!r}, label {card['target_column']!r} "
+        f"({card['label_dtype']}, {len(card['labels'])} classes); rows: {rows}"
+        + (f"; left out: {out}" if out else "")
+    ]
 
 
 def _class_counts(targets: np.ndarray[Any, Any], n: int) -> np.ndarray[Any, Any]:

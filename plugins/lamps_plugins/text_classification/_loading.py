@@ -13,7 +13,7 @@ import numpy as np
 from lamps.errors import ProblemError
 from lamps.types import Json
 
-from ._card import described_data, remarks
+from ._card import described_data, read_sentence, remarks
 from ._columns import find_text, require_column
 from ._labels import Label, LabelReader, detect_separator, infer_labels, targets_of
 from ._options import SPLIT_WORDS, DataOptions
@@ -246,6 +246,7 @@ def parts_of(
     described = dict(card or {}) | described_data(
         labels, texts, targets, multi_label, usable, lost
     )
+    told += read_sentence(described)
     described["notes"] = list(told)
     return Parts(
         texts=texts, targets=targets, labels=labels, multi_label=multi_label,

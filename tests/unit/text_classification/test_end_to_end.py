@@ -96,7 +96,7 @@ def test_exported_member_works_without_lamps(
     folder = run.export(0, tmp_path / "member")
     card = json.loads((folder / "lamps.json").read_text(encoding="utf-8"))
     assert card["labels"] == sorted(NAMES.values())
-    assert card["provenance"]["data_sha256"] == run.record.problem_fingerprint
+    assert card["provenance"]["problem_sha256"] == run.record.problem_fingerprint
     readme = (folder / "README.md").read_text(encoding="utf-8")
     assert f"test_error {run.front()[0].test['test_error']:.4g}" in readme
     texts = ["the oven and the dough", "the referee and the match", "a hotel on the island"]
