@@ -174,14 +174,16 @@ def hypervolume(values: ArrayLike, reference: ArrayLike) -> float:
     if array.shape[1] == 1:
         return float(_span(array.min(axis=0), ref)[0])
     low = array.min(axis=0)
+    sides = np.sort(_span(low, ref))
     with np.errstate(over="ignore"):
-        box = np.prod(_span(low, ref))
-    if np.isfinite(box):
+        # A bound of every partial product and sum that moocore forms on its way.
+        bound = len(array) * np.prod(np.maximum(sides, 1.0))
+    if np.isfinite(bound):
         return float(moocore.hypervolume(np.ascontiguousarray(array), ref=ref))
     # Inside moocore the volumes of slices would overflow and cancel to NaN.
     volume = np.float64(moocore.hypervolume(normalized(array, low, ref), ref=np.ones(len(ref))))
     with np.errstate(over="ignore"):
-        for side in _span(low, ref):
+        for side in sides:  # ascending, so that only a volume that is beyond a float becomes inf
             volume = volume * side
     return float(volume)
 

@@ -12,9 +12,16 @@ from collections.abc import Iterator
 import psutil
 import pytest
 
-from lamps.scheduler.orphans import MARK, end_children, end_orphans, marked_children
+from lamps.scheduler import orphans
+from lamps.scheduler.orphans import end_children, end_orphans, marked_children
 
 SLEEP = [sys.executable, "-c", "import time; time.sleep(60)"]
+
+
+@pytest.fixture(autouse=True)
+def _own_mark(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mark of these tests alone: this process may own the Ray cluster of other tests."""
+    monkeypatch.setattr(orphans, "MARK", "LAMPS_TEST_OWNER")
 
 
 @pytest.fixture
@@ -50,14 +57,14 @@ def test_marked_children_are_ended_and_others_are_not(
 
 
 def test_the_environment_is_left_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(MARK, raising=False)
+    monkeypatch.delenv(orphans.MARK, raising=False)
     with marked_children():
-        assert os.environ[MARK].startswith(f"{os.getpid()}:")
-    assert MARK not in os.environ
-    monkeypatch.setenv(MARK, "of an outer search")
+        assert os.environ[orphans.MARK].startswith(f"{os.getpid()}:")
+    assert orphans.MARK not in os.environ
+    monkeypatch.setenv(orphans.MARK, "of an outer search")
     with marked_children():
         pass
-    assert os.environ[MARK] == "of an outer search"
+    assert os.environ[orphans.MARK] == "of an outer search"
 
 
 def test_patience_lets_children_end_on_their_own(started: list[subprocess.Popen[bytes]]) -> None:
@@ -72,8 +79,9 @@ def test_what_a_killed_owner_left_is_ended_by_the_next(
 ) -> None:
     code = (
         "import subprocess, sys\n"
-        "from lamps.scheduler.orphans import marked_children\n"
-        "with marked_children():\n"
+        "from lamps.scheduler import orphans\n"
+        f"orphans.MARK = {orphans.MARK!r}\n"
+        "with orphans.marked_children():\n"
         "    child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'])\n"
         "print(child.pid, flush=True)\n"
         "child.wait()\n"
@@ -92,7 +100,7 @@ def test_what_a_killed_owner_left_is_ended_by_the_next(
 
 
 def test_a_mark_that_cannot_be_read_is_nobodys(started: list[subprocess.Popen[bytes]]) -> None:
-    started.append(subprocess.Popen(SLEEP, env=dict(os.environ, **{MARK: "x:y"})))
+    started.append(subprocess.Popen(SLEEP, env=dict(os.environ, **{orphans.MARK: "x:y"})))
     time.sleep(0.05)
     end_orphans()
     assert alive(started[0].pid)

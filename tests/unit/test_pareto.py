@@ -147,6 +147,12 @@ def test_reference_point_is_worse_than_every_finite_point(values: Floats) -> Non
     assert pareto.hypervolume(values, reference) >= 0.0
 
 
+def test_volume_beside_the_largest_float_is_a_number() -> None:
+    values = [[1.0, 0.0, 1.48569681e308, 0.0, 0.0], [0.0] * 5]
+    reference = pareto.reference_point(values)
+    assert np.isfinite(pareto.hypervolume(values, reference))
+
+
 @given(any_values())
 def test_extreme_rows_and_front_keep_the_reference_point(values: Floats) -> None:
     reference = pareto.reference_point(values)
