@@ -222,7 +222,7 @@ def test_fewer_layers_make_a_smaller_network(encoder: str, toy: TextProblem) -> 
         method: Any = method_class("lora").from_params(params).partial_fit(toy, 0.0, rng=rng())
         return int(method.sizes(toy)[0])
 
-    assert size(1) < size(2) < size(3) == size(0) == size(99)
+    assert size(1) < size(2) < size(3) == size(0) == size(20)
 
 
 def test_a_learning_rate_out_of_range_is_refused_and_nan_fails(
