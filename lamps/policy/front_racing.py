@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lamps.errors import ConfigError
-from lamps.policy.base import STOP, WAIT, Action, Observation, Policy, nothing_left
+from lamps.policy.base import Action, Observation, Policy, nothing_left
 
 
 class FrontRacing(Policy):
@@ -50,11 +50,10 @@ class FrontRacing(Policy):
         rank = observation.ranks_at_own_level()
         ready = np.flatnonzero(mask & (rank <= self.depth))
         if not len(ready):
-            if observation.in_flight.any():
-                return WAIT  # what is in flight may still change the ranks
             if not 0.0 < observation.budget_used < 1.0:
-                return STOP
-            ready = np.flatnonzero(mask)
+                # What is in flight may still change the ranks.
+                return nothing_left(observation)
+            ready = np.flatnonzero(mask)  # no worker idles while there is budget
         # Small ones first: their landmarks are cheap, so a budget that ends early has finished
         # members. Measured seconds would say that better, but then no search would repeat itself.
         best = np.lexsort(

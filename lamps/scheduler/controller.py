@@ -207,6 +207,8 @@ class Controller:
 
     def _loop(self, claim: Claim) -> tuple[Ending, str]:
         while True:
+            if self._flight and self._overdue():
+                self._abandon()
             ended = self._fill()
             if not self._flight:
                 if self._stopping:
@@ -218,6 +220,11 @@ class Controller:
             for result in results:
                 self._receive(result)
             self._account()
+
+    def _overdue(self) -> bool:
+        """Whether what is in flight has had its grace after the time was up: a tenth, and 5 s."""
+        bound = self.budget.wall_s
+        return bound is not None and self.spent.wall_s > 1.1 * bound + 5.0
 
     def _fill(self) -> tuple[Ending, str] | None:
         """Submit until workers, budget or ideas run out; how the run ends if no more will come."""

@@ -85,3 +85,20 @@ def test_cancelled_landmarks_are_reported(curves: Path) -> None:
     assert backend.wait(0.1) == []
     assert [(r.key, r.kind) for r in backend.cancel()] == [(5, "cancelled")]
     assert backend.free == 2
+
+
+def test_a_landmark_that_outlives_the_budget_is_cancelled(curves: Path, store_url: str) -> None:
+    started = time.monotonic()
+    run = lamps.search(
+        problem=f"replay:{curves}",
+        candidates=[curve("a"), curve("b", sleep_s=120.0)],
+        policy="exhaustive",
+        workers=2,
+        budget="3s",
+        store=store_url,
+    )
+    assert time.monotonic() - started < 60
+    assert run.record.state == "exhausted"
+    assert [t.state for t in run.trials()] == ["complete", "waiting"]
+    assert [m.index for m in run.front()] == [0]
+    assert lamps.open_store(store_url).check() == []
