@@ -61,7 +61,10 @@ def test_replay_equals_live(curves: Path, store_url: str) -> None:
 
 @pytest.mark.parametrize("policy", policies.names())
 def test_stop_and_resume_decides_as_without(policy: str, curves: Path, store_url: str) -> None:
-    """12 landmarks = 5 + resume 7, byte-equal decisions with one worker, features included."""
+    """12 landmarks = 5 + resume 7: the same decisions with one worker.
+
+    The features' hash is left out: it holds the share of the budget, and the budgets differ.
+    """
     common = {"problem": f"replay:{curves}", "policy": policy, "backend": "replay"}
     whole = lamps.search(
         **common, store=store_url, name="whole", seed=3, budget=Budget(landmarks=12)
