@@ -9,6 +9,7 @@ import pytest
 import lamps
 from lamps import policy as policies
 from lamps.errors import ConfigError, ProblemError, StateError, StoreError
+from lamps.scheduler.progress import Progress
 from lamps.types import Budget, Candidate
 
 
@@ -79,6 +80,27 @@ def test_stop_and_resume_decides_as_without(policy: str, curves: Path, store_url
     got = [(d.seq, d.trial_index, d.landmark, d.policy, d.seed) for d in parts.decisions()]
     assert got == want
     assert [m.index for m in parts.front()] == [m.index for m in whole.front()]
+
+
+@pytest.mark.parametrize("policy", policies.names())
+def test_interrupted_and_resumed_sees_and_decides_the_same(
+    policy: str, curves: Path, store_url: str
+) -> None:
+    """Byte-equal decisions, the hash of what the policy saw included."""
+    common = {"problem": f"replay:{curves}", "policy": policy, "backend": "replay", "seed": 3}
+    whole = lamps.search(**common, store=store_url, name="whole")
+    ended: list[str] = []
+
+    def interrupt(progress: Progress) -> None:
+        if progress.event == "ok":
+            ended.append(progress.event)
+            if len(ended) == 5:
+                raise KeyboardInterrupt
+
+    parts = lamps.search(**common, store=store_url, name="parts", listener=interrupt)
+    assert parts.record.state == "interrupted"
+    parts = lamps.resume("parts", store=store_url)
+    assert [d.choice for d in parts.decisions()] == [d.choice for d in whole.decisions()]
 
 
 def test_budgets_bound_what_they_name(curves: Path, store_url: str) -> None:
