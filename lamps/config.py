@@ -39,13 +39,23 @@ class Settings:
             a SQLite store.
         plugin_path: Folders with loose plugins, separated by ``os.pathsep``
             (``LAMPS_PLUGIN_PATH``).
+        tables: Folder of landmark tables (``LAMPS_TABLES``); empty means ``lamps/tables`` among
+            the user's data.
         workers: Landmarks that run at once; 0 means one per core.
     """
 
     store: str = "sqlite:///lamps.db"
     artifacts: str = ""
     plugin_path: str = ""
+    tables: str = ""
     workers: int = 0
+
+    def tables_folder(self) -> Path:
+        """The folder of landmark tables: ``tables``, or ``~/.local/share/lamps/tables``."""
+        if self.tables:
+            return Path(self.tables).expanduser()
+        data = os.environ.get("XDG_DATA_HOME")
+        return (Path(data) if data else Path.home() / ".local" / "share") / "lamps" / "tables"
 
     def artifact_root(self) -> str:
         """The artifact root that belongs to the store when none is named."""

@@ -20,6 +20,7 @@ import pluggy
 if TYPE_CHECKING:
     import click
 
+    from lamps.tables import Importer
     from lamps.types import Candidate, Evaluation
 
 PROJECT = "lamps"
@@ -46,3 +47,12 @@ def lamps_report_landmark(
     run: str, candidate: Candidate, fidelity: float, evaluation: Evaluation | None, state: str
 ) -> None:
     """A landmark was committed to the store; ``evaluation`` is None where it failed."""
+
+
+@hookspec
+def lamps_register_table_importers() -> dict[str, Importer]:
+    """More formats of landmark tables for ``lamps table import --format NAME``.
+
+    Importer by name of the format; see `lamps.tables.Importer`.
+    """
+    raise NotImplementedError

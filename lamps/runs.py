@@ -18,6 +18,8 @@ from lamps.scheduler.progress import Outcome
 from lamps.store import DecisionRecord, FinalValues, RunSummary, Trial
 from lamps.store import Run as StoredRun
 from lamps.store import Store as SqlStore
+from lamps.table_export import table_of_run
+from lamps.tables import LandmarkTable
 from lamps.types import Objective
 
 
@@ -182,6 +184,16 @@ class Run:
                 )
             )
         return members
+
+    def landmark_table(self) -> LandmarkTable:
+        """Its landmarks as a table, from which a policy can be trained.
+
+        Candidates that were stopped early are censored; those that never started are left out.
+
+        Raises:
+            ProblemError: It has no landmark yet.
+        """
+        return table_of_run(self._sql, self.name)
 
     def export(self, candidate: int, directory: str | Path, *, overwrite: bool = False) -> Path:
         """Write a fitted candidate where plain libraries can load it.

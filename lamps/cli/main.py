@@ -29,6 +29,7 @@ _COMMANDS = {
     "method": ("method:method", "List, show and check methods."),
     "model": ("model:model", "List, show and add pretrained models."),
     "policy": ("policy:policy", "List allocation policies."),
+    "table": ("table:table", "List, show, import, export and check landmark tables."),
     "store": ("store:store", "Upgrade and check a database."),
 }
 
@@ -112,10 +113,12 @@ def cli(ctx: click.Context, verbose: bool) -> None:
 
 
 def _with_plugins() -> None:
-    """Let plugins add commands; only where a hook distribution is installed at all."""
+    """Let plugins add commands; only where a hook distribution beside ours is installed."""
     from importlib.metadata import entry_points
 
-    if entry_points(group="lamps.hooks"):
+    # Our own hooks add none, and loading them would make every start slower.
+    others = {p.dist.name if p.dist else "" for p in entry_points(group="lamps.hooks")}
+    if others - {"lamps-automl"}:
         from lamps.plugins import hooks
 
         hooks().hook.lamps_register_commands(cli=cli)

@@ -1,8 +1,8 @@
 """What an allocation policy sees and answers.
 
-A policy is a pure function of the observation and of a seed: it keeps nothing between calls. That
-is why a search that was killed at any line goes on with the decisions that it would have taken
-anyway.
+A policy is a pure function of the pool, of the observation and of a seed: it is shown the pool
+once and keeps nothing between calls. That is why a search that was killed at any line goes on with
+the decisions that it would have taken anyway.
 
 Shapes: ``n`` trials, ``K`` landmarks, ``m`` objectives. All objectives are minimised here.
 """
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -18,7 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lamps import pareto
+from lamps.errors import ConfigError
 from lamps.pareto import Floats
+from lamps.tables import LandmarkTable
+from lamps.types import Candidate
 
 Action = int
 STOP: Action = -1
@@ -136,6 +140,74 @@ class Observation:
         return h.hexdigest()
 
 
+@dataclass(frozen=True, slots=True)
+class Hindsight:
+    """How a recorded pool ends: known in a replay, never in a live search.
+
+    Args:
+        values: [n, K, m] float64, minimised; not finite where a landmark fails or was not run.
+        cost_s: [n, K] float64, seconds of each landmark on its own; NaN where it was not run.
+    """
+
+    values: Floats
+    cost_s: Floats
+
+    @classmethod
+    def of_table(
+        cls,
+        table: LandmarkTable,
+        candidates: Sequence[str],
+        objectives: Sequence[str],
+        fidelities: Sequence[float],
+    ) -> Hindsight:
+        """A landmark table in the order of a pool.
+
+        Args:
+            table: The recorded curves.
+            candidates: [n] labels of the table, in trial order; a label may come more than once.
+            objectives: [m] names of objectives of the table, those of the front.
+            fidelities: [K] of the run; each is read where a replay reads it.
+
+        Raises:
+            ProblemError: The table has no such candidate.
+            ConfigError: The table has no such objective.
+        """
+        names = [o.name for o in table.objectives]
+        if missing := [o for o in objectives if o not in names]:
+            raise ConfigError(
+                f"table {table.name!r} has no objective {missing[0]!r}, only {names}"
+            )
+        columns = [names.index(o) for o in objectives]
+        rows = np.array([table.row(c) for c in candidates], dtype=np.int64)
+        levels = np.searchsorted(table.fidelities, np.asarray(fidelities, dtype=float))
+        levels = np.minimum(levels, len(table.fidelities) - 1)
+        picked = table.values[np.ix_(rows, levels, np.array(columns))]
+        flat = pareto.to_minimization(
+            picked.reshape(-1, len(columns)), [table.objectives[c].direction for c in columns]
+        )
+        return cls(flat.reshape(picked.shape), table.cost_s[np.ix_(rows, levels)])
+
+    @property
+    def finishes(self) -> NDArray[np.bool_]:
+        """[n] bool: every landmark of the trial has been recorded and is finite."""
+        return np.asarray(np.isfinite(self.values).all(axis=(1, 2)), dtype=np.bool_)
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """What is known of the trials before any of them ran.
+
+    Args:
+        labels: [n] names for people, in trial order.
+        candidates: [n] methods and params, in trial order; None where only labels are known.
+        hindsight: The recorded outcome of all trials, in a replay; else None.
+    """
+
+    labels: tuple[str, ...]
+    candidates: tuple[Candidate, ...] | None = None
+    hindsight: Hindsight | None = None
+
+
 class Policy(ABC):
     """Decides which trial advances next.
 
@@ -147,9 +219,20 @@ class Policy(ABC):
     name: ClassVar[str]
     version: ClassVar[str] = "1"
     summary: ClassVar[str]
+    equivariant: ClassVar[bool] = False
+    """Whether a pool in another order gets the same decisions, ties aside."""
 
     def __init__(self, *, seed: int = 0) -> None:
         self.seed = seed
+
+    def prepare(self, pool: Pool) -> None:  # noqa: B027 - most policies need not look
+        """Look at the pool; called once before the first decision, after a resume too.
+
+        What a policy keeps of it must follow from the pool alone. By default it keeps nothing.
+
+        Raises:
+            ConfigError: The policy cannot work on this pool.
+        """
 
     @abstractmethod
     def propose(self, observation: Observation, mask: NDArray[np.bool_]) -> Action:

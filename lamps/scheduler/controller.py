@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from lamps import artifacts, pareto
 from lamps.errors import ContractError, LampsError, StateError, StoreError
 from lamps.method import Problem
-from lamps.policy import STOP, WAIT, Observation, Policy
+from lamps.policy import STOP, WAIT, Hindsight, Observation, Policy, Pool
 from lamps.scheduler.backend import Backend
 from lamps.scheduler.budget import Spent
 from lamps.scheduler.claim import Claim
@@ -107,6 +107,18 @@ class Controller:
             self.spent.trials += trial.state != "waiting"
         return obs
 
+    def _pool(self) -> Pool:
+        """What the policy is shown before its first decision."""
+        candidates = tuple(t.candidate for t in self.trials)
+        table = self.problem.landmark_table()
+        curves = [str(c.params["curve"]) for c in candidates if "curve" in c.params]
+        hindsight = None
+        if table is not None and len(curves) == len(candidates):
+            hindsight = Hindsight.of_table(
+                table, curves, self.run.front_objectives, self.fidelities
+            )
+        return Pool(tuple(c.label for c in candidates), candidates, hindsight)
+
     def _vector(self, values: Mapping[str, float]) -> NDArray[np.float64]:
         row = np.array([[values[n] for n in self.run.front_objectives]])
         vector: NDArray[np.float64] = pareto.to_minimization(row, self._directions)[0]
@@ -166,6 +178,7 @@ class Controller:
         )
 
     def _start(self) -> None:
+        self.policy.prepare(self._pool())
         self._backlog.extend(sorted(self._left_over(), key=lambda d: d.seq))
         for decision in self._backlog:
             self.observation.in_flight[decision.trial_index] = True

@@ -40,12 +40,13 @@ class ReplayBackend(Backend):
 
     def start(self, problem: Problem, demands: Iterable[Resources]) -> None:
         """Take the problem's table."""
-        self._table = problem.landmark_table()
-        if self._table is None:
+        table = problem.landmark_table()
+        if table is None:
             raise ConfigError(
                 f"backend 'replay' needs a landmark table, but problem {problem.name!r} of family "
                 f"{problem.family!r} has none; use --problem replay:FILE.csv or another backend"
             )
+        self._table = table.without_gaps()
 
     @property
     def free(self) -> int:

@@ -108,3 +108,14 @@ def test_durations_by_example(text: str, seconds: float) -> None:
 def test_other_words_are_no_durations(text: str) -> None:
     with pytest.raises(ConfigError, match="write 90s, 30m or 1h30m"):
         parse_duration(text)
+
+
+def test_the_folder_of_tables_is_named_or_among_the_users_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    assert Settings().tables_folder() == tmp_path / "data" / "lamps" / "tables"
+    monkeypatch.delenv("XDG_DATA_HOME")
+    assert Settings().tables_folder() == Path.home() / ".local" / "share" / "lamps" / "tables"
+    named = load_settings({}, environ={"LAMPS_TABLES": "~/curves"}, directory=tmp_path)
+    assert named.tables_folder() == Path.home() / "curves"

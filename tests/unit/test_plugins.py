@@ -280,7 +280,7 @@ def test_methods_for_a_family_that_nobody_owns_are_named(install: Install) -> No
 @pytest.mark.parametrize("content", ["def broken(:", "import no_such_package", "raise SystemExit"])
 def test_hooks_that_cannot_be_imported_are_named(content: str, install: Install) -> None:
     install("made-hooks", {"made_hooks.py": content}, hooks={"bad": "made_hooks"})
-    assert plugins.hooks().list_name_plugin() == []
+    assert "bad" not in dict(plugins.hooks().list_name_plugin())
     reason = troubles(registry(os.environ.get("LAMPS_PLUGIN_PATH", "")))["bad"]
     assert reason.startswith("made-hooks: hooks cannot be used: ")
 

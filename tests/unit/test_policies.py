@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import heapq
-import time
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -15,11 +14,26 @@ from lamps import pareto
 from lamps import policy as policies
 from lamps.errors import ConfigError, UnknownMethod
 from lamps.pareto import Floats
-from lamps.policy import STOP, WAIT, Observation, Policy
+from lamps.policy import STOP, WAIT, Hindsight, Observation, Policy, Pool
+from lamps.testing.policies import PolicySuite
+from lamps.types import Candidate
 
 NAMES = policies.names()
 ENDLESS = ["exhaustive", "random", "smallest-first", "round-robin"]
+ENDLESS += [name for name in NAMES if name.startswith("optuna:")]
+HASTY = ["mo-asha", "hyperband"]  # throw losers away for good, as their papers do
 every_policy = pytest.mark.parametrize("name", NAMES)
+
+
+class TestEveryPolicy(PolicySuite):
+    """The conformance suite for all that is shipped; the oracle gets its hindsight from there."""
+
+    @pytest.fixture(autouse=True, params=NAMES)
+    def _named(self, request: pytest.FixtureRequest) -> None:
+        self.name = request.param
+
+    def make_policy(self, seed: int) -> Policy:
+        return policies.make(self.name, seed=seed)
 
 
 def table(n: int, k: int, m: int, seed: int = 0) -> Floats:
@@ -29,6 +43,15 @@ def table(n: int, k: int, m: int, seed: int = 0) -> Floats:
     start = 1 + end + 0.2 * rng.uniform(size=(n, 1, m))
     share = np.linspace(0, 1, k)[None, :, None]
     return end + (start - end) * (1 - share) ** 2
+
+
+def pool_of(values: Floats, failing: frozenset[int] = frozenset()) -> Pool:
+    """What a policy is shown of recorded curves; those of ``failing`` end with landmark 0."""
+    n, k, _ = values.shape
+    known = values.astype(float)
+    known[list(failing), 1:] = np.nan
+    candidates = tuple(Candidate("replay", "curve-replay", {"curve": str(i)}) for i in range(n))
+    return Pool(tuple(c.label for c in candidates), candidates, Hindsight(known, np.ones((n, k))))
 
 
 def play(
@@ -50,6 +73,7 @@ def play(
     """
     n, k, m = values.shape
     rng = np.random.default_rng(seed)
+    policy.prepare(pool_of(values, failing))
     seen = Observation.empty(n, np.linspace(0, 1, k), m, np.arange(n, 0, -1.0))
     seen.n_workers = workers
     flight: list[tuple[float, int]] = []
@@ -113,21 +137,16 @@ def test_a_search_ends_whatever_fails(
     assert not seen.in_flight.any()
     if name in ENDLESS:
         assert (seen.complete | seen.failed).all()
-    elif not seen.failed.all():
+    elif len(failing) < n or k == 1:
         assert seen.complete.any(), "nothing was finished"
 
 
-@every_policy
-@pytest.mark.parametrize("n", [1, 2, 3, 7, 50, 200])
-def test_pools_of_any_size(name: str, n: int) -> None:
-    seen = play(policies.make(name), table(n, 4, 2))
-    assert seen.complete.any()
-
-
-@every_policy
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in HASTY])
 @pytest.mark.parametrize("m", [1, 2, 6])
 def test_a_pool_that_is_all_front_is_finished(name: str, m: int) -> None:
     """No candidate can be spared where each is best at something."""
+    if name == "ehvi" and m == 1:
+        pytest.skip("copies of a finished trial add no volume")
     n = 6
     values = np.repeat(np.eye(n)[:, None, :m], 4, axis=1)
     if m == 1:
@@ -140,13 +159,6 @@ def test_a_pool_that_is_all_front_is_finished(name: str, m: int) -> None:
 
 
 @every_policy
-@pytest.mark.parametrize("workers", [1, 3])
-def test_a_pool_that_fails_altogether_ends(name: str, workers: int) -> None:
-    seen = play(policies.make(name), table(9, 4, 2), workers=workers, failing=frozenset(range(9)))
-    assert seen.failed.all()
-
-
-@every_policy
 def test_failed_trials_stand_in_nobodys_way(name: str) -> None:
     """The best at the first landmark fails; what it dominated there must get its chance."""
     values = np.repeat(np.arange(6.0)[:, None, None], 4, axis=1)
@@ -155,47 +167,11 @@ def test_failed_trials_stand_in_nobodys_way(name: str) -> None:
 
 
 @every_policy
-@settings(max_examples=40, deadline=None)
-@given(seed=st.integers(0, 10_000))
-def test_any_observation_gets_a_legal_answer(name: str, seed: int) -> None:
-    """Random states, reachable or not, with NaN and inf among the values."""
-    seen, mask = random_observation(seed)
-    before = seen.digest()
-    policy = policies.make(name, seed=seed)
-    action = policy.propose(seen, mask)
-    assert action == policies.make(name, seed=seed).propose(seen, mask), "it remembers something"
-    assert seen.digest() == before
-    if action == WAIT:
-        assert seen.in_flight.any()
-    elif action != STOP:
-        assert mask[action]
-
-
-def random_observation(
-    seed: int,
-) -> tuple[Observation, np.ndarray[tuple[int], np.dtype[np.bool_]]]:
-    rng = np.random.default_rng(seed)
-    n, k, m = (int(rng.integers(1, end)) for end in (20, 6, 7))
-    seen = Observation.empty(n, np.linspace(0, 1, k), m)
-    seen.values[:] = rng.integers(0, 4, seen.values.shape)
-    odd = np.array([np.nan, np.inf, -np.inf, 1e308, -1e308, 0.0])
-    spots = rng.uniform(size=seen.values.shape) < rng.choice([0.0, 0.1, 1.0])
-    seen.values[spots] = rng.choice(odd, spots.sum())
-    seen.landmark[:] = rng.integers(-1, k, n)
-    seen.cost_s[:] = rng.uniform(size=(n, k))
-    seen.in_flight[:] = (rng.uniform(size=n) < 0.3) & ~seen.complete
-    seen.failed[:] = (rng.uniform(size=n) < 0.2) & ~seen.complete & ~seen.in_flight
-    seen.size_hint[:] = rng.choice([np.nan, 1.0, 2.0, np.inf], n)
-    seen.n_workers, seen.seq = int(rng.integers(1, 4)), int(rng.integers(0, 99))
-    return seen, seen.mask & (rng.uniform(size=n) < rng.choice([0.5, 1.0]))
-
-
-@every_policy
 def test_other_seeds_do_not_change_a_policy_without_chance(name: str) -> None:
     values = table(12, 4, 2)
     runs = [play(policies.make(name, seed=s), values).landmark.tolist() for s in (1, 1, 2)]
     assert runs[0] == runs[1]
-    if name != "random" and name not in ENDLESS:
+    if name not in [*ENDLESS, *HASTY]:
         assert runs[0] == runs[2]
 
 
@@ -304,7 +280,23 @@ def test_halving_with_other_shares_ends(eta: str) -> None:
         ("front-racing(depth=-1)", "depth is -1, expected 0 or more"),
         ("front-racing(width=1)", "width"),
         ("front-racing(depth)", "'depth' is not of the form name=number"),
-        ("front-racing(depth=two)", "'depth=two' is not of the form name=number"),
+        ("front-racing(depth=two)", "'depth=two' is not of the form depth=number"),
+        ("front-racing(dept=2)", "no option 'dept'. Known: depth, first. Did you mean 'depth'"),
+        ("front-racing(seed=2)", "no option 'seed'"),
+        ("front-racing(", "lacks its closing bracket"),
+        ("extrapolate(kind=2)", "'kind=2' is not of the form kind=word"),
+        ("extrapolate(kind=cubic)", "kind is 'cubic', expected one of power, rectified"),
+        ("extrapolate(first=-1)", "first is -1, expected 1 or more"),
+        ("extrapolate(doubt=nan)", "doubt is nan, expected a number of spreads"),
+        ("ehvi(kind=cubic)", "kind is 'cubic'"),
+        ("ehvi(first=-1)", "first is -1"),
+        ("ehvi(gain=1)", "gain is 1, expected a share in"),
+        ("mo-asha(eta=1)", "eta is 1, expected more than 1"),
+        ("mo-asha(eta=inf)", "eta is inf, expected more than 1"),
+        ("mo-asha(readmit=2)", "readmit is 2, expected 0 or 1"),
+        ("hyperband(eta=0.5)", "eta is 0.5"),
+        ("oracle(zero_shot=3)", "zero_shot is 3, expected 0 or 1"),
+        ("optuna:tpe(eta=3)", "no option 'eta'"),
         ("front-racing(depth=1", "lacks its closing bracket"),
         ("exhaustive(depth=1)", "depth"),
     ],
@@ -315,9 +307,22 @@ def test_bad_options_are_refused(text: str, message: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_unknown_policies_are_refused_with_a_hint() -> None:
-    with pytest.raises(UnknownMethod, match="Did you mean 'front-racing'"):
-        policies.make("front-racin")
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("front-racin", "front-racing"),
+        ("optuna:tp", "optuna:tpe"),
+        ("optuna:nsga", "optuna:nsga2"),
+    ],
+)
+def test_unknown_policies_are_refused_with_a_hint(text: str, meant: str) -> None:
+    with pytest.raises(UnknownMethod, match=f"Did you mean '{meant}'"):
+        policies.make(text)
+
+
+def test_options_are_numbers_or_words() -> None:
+    rule = policies.make("extrapolate(first=3, kind=power, doubt=0.25)", seed=7)
+    assert (rule.first, rule.kind, rule.doubt, rule.seed) == (3, "power", 0.25, 7)  # type: ignore[attr-defined]
 
 
 @every_policy
@@ -363,28 +368,3 @@ def changes(seen: Observation) -> Iterator[Callable[[], None]]:
     yield lambda: setattr(seen, "seq", 1)
     yield lambda: setattr(seen, "n_workers", 2)
     yield lambda: setattr(seen, "budget_used", 0.5)
-
-
-# --- speed ---------------------------------------------------------------------------------------
-
-
-@every_policy
-@pytest.mark.parametrize(("n", "limit_ms"), [(100, 5.0), (1000, 50.0)])
-def test_decisions_are_quick(name: str, n: int, limit_ms: float) -> None:
-    """The promise is the limit; the test allows four times that, for busy machines."""
-    values = table(n, 6, 3, seed=1)
-    policy = policies.make(name)
-    rng = np.random.default_rng(0)
-    seen = Observation.empty(n, np.linspace(0, 1, 6), 3, rng.uniform(size=n))
-    seconds = []
-    for share in np.linspace(0, 1, 15):
-        seen.landmark[:] = np.minimum(rng.integers(0, 6, n), 5 * share + 1)
-        known = np.arange(6)[None, :] <= seen.landmark[:, None]
-        seen.values[:] = np.where(known[..., None], values, np.nan)
-        seen.cost_s[:] = np.where(known, 1.0, np.nan)
-        started = time.perf_counter()
-        policy.propose(seen, seen.mask)
-        seconds.append(time.perf_counter() - started)
-    median_ms = 1e3 * float(np.median(seconds))
-    print(f"{name}: {median_ms:.2f} ms a decision at {n} trials (promised {limit_ms:g})")
-    assert median_ms < 4 * limit_ms

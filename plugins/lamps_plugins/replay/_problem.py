@@ -24,7 +24,7 @@ class ReplayProblem(Problem):
 
     Args:
         table: The curves.
-        path: Where the table was read; empty for one made in memory.
+        path: Where the table was read, ``FILE`` or ``FILE::TABLE``; empty for one made in memory.
     """
 
     family: ClassVar[str] = "replay"
@@ -47,8 +47,8 @@ class ReplayProblem(Problem):
 
     @property
     def unit(self) -> str:
-        """A table states shares only."""
-        return "share"
+        """What the table says."""
+        return self.table.unit
 
     def amount(self, fidelity: float) -> float:
         """The share itself."""
@@ -90,11 +90,12 @@ class ReplayFamily(Family):
     default_objectives = ()
 
     def open_problem(self, reference: str | None, options: Mapping[str, Any]) -> ReplayProblem:
-        """Read the table at ``reference``."""
-        path = reference
+        """Read the table at ``reference``: ``FILE``, or ``FILE::TABLE`` where it holds several."""
+        path, separator, name = (reference or "").partition("::")
         if not path:
             raise ProblemError("family 'replay' needs a table: --problem replay:FILE.csv")
-        return ReplayProblem(read_table(path), str(Path(path).absolute()))
+        table = read_table(path, problem=name or None)
+        return ReplayProblem(table, f"{Path(path).absolute()}{separator}{name}")
 
     def reopen(self, reference: Mapping[str, Json]) -> ReplayProblem:
         """Read the table again; refused if it changed."""

@@ -1,0 +1,22 @@
+"""What this package adds to lamps through hooks; the importers load when they are asked for."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from lamps.hookspecs import hookimpl
+
+if TYPE_CHECKING:
+    from lamps.tables import Importer
+
+_MODULES = ("pythia", "gemstones", "taskset", "matrix", "observational", "open_llm", "scandeval")
+
+
+@hookimpl
+def lamps_register_table_importers() -> dict[str, Importer]:
+    """Importers of public tables by the name of their format."""
+    found: dict[str, Importer] = {}
+    for name in _MODULES:
+        found |= import_module(f"lamps_meta_dataset.importers.{name}").IMPORTERS
+    return found
