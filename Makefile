@@ -10,7 +10,7 @@ export HF_DATASETS_OFFLINE := 1
 export RAY_USAGE_STATS_ENABLED := 0
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: setup demo test test-slow test-replication lint bench clean
+.PHONY: setup demo test test-slow test-replication lint bench bench-live clean
 
 setup: $(STAMP)
 
@@ -51,6 +51,10 @@ lint: setup
 
 bench: setup
 	$(PY) tests/bench/run.py
+
+# Policies in real searches on the tasks kept out: hours, and the same command goes on.
+bench-live: setup
+	$(PY) tests/bench/live.py
 
 clean:
 	rm -rf build dist $(VENV)

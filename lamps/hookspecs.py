@@ -20,7 +20,7 @@ import pluggy
 if TYPE_CHECKING:
     import click
 
-    from lamps.tables import Importer
+    from lamps.tables import Importer, LandmarkTable
     from lamps.types import Candidate, Evaluation
 
 PROJECT = "lamps"
@@ -54,5 +54,15 @@ def lamps_register_table_importers() -> dict[str, Importer]:
     """More formats of landmark tables for ``lamps table import --format NAME``.
 
     Importer by name of the format; see `lamps.tables.Importer`.
+    """
+    raise NotImplementedError
+
+
+@hookspec
+def lamps_provide_tables(held_out: bool | None) -> list[LandmarkTable]:
+    """Landmark tables that come with a package, for training and judging policies.
+
+    ``held_out`` asks for those that are kept for the last evaluation (True), for all but those
+    (False), or for all (None).
     """
     raise NotImplementedError

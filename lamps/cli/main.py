@@ -28,7 +28,7 @@ _COMMANDS = {
     "predict": ("export:predict", "Answers of an exported candidate for new data."),
     "method": ("method:method", "List, show and check methods."),
     "model": ("model:model", "List, show and add pretrained models."),
-    "policy": ("policy:policy", "List allocation policies."),
+    "policy": ("policy:policy", "List, train, compare and show allocation policies."),
     "table": ("table:table", "List, show, import, export and check landmark tables."),
     "store": ("store:store", "Upgrade and check a database."),
 }

@@ -110,7 +110,7 @@ def scores(store: str | None, as_json: bool, nl: bool) -> None:
     from lamps.cli.policy_output import summary_rows
     from lamps.config import load_settings
     from lamps.policy.evaluate import averaged
-    from lamps.policy.scorebook import from_dict
+    from lamps.policy.scorebook import from_record
     from lamps.policy.summaries import summarise
     from lamps.store import Store
 
@@ -119,7 +119,7 @@ def scores(store: str | None, as_json: bool, nl: bool) -> None:
         records = opened.policy_scores()
     found = []
     for code in dict.fromkeys(r.code for r in records):
-        some = [from_dict(r.cells()) for r in records if r.code == code]
+        some = [from_record(r) for r in records if r.code == code]
         for one in summarise(averaged(some)):
             found.append((code, one))
     rows = [{**row, "code": code} for code, one in found for row in summary_rows([one])]

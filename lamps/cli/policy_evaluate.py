@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from lamps.policy.contest import Plan
     from lamps.policy.evaluate import Score
     from lamps.policy.material import Material
+    from lamps.policy.summaries import Summary
 
 RESULTS = "results.json"
 
@@ -119,7 +120,11 @@ def evaluate(
     Example:
       lamps policy evaluate --tables curves/ --policy lamps --policy front-racing --json
     """  # noqa: D301
+    from lamps.cli.policy_output import summary_rows
     from lamps.policy import contest
+    from lamps.policy.curve_samples import curves_of
+    from lamps.policy.evaluate import averaged
+    from lamps.policy.summaries import summarise
 
     plan = contest.Plan(
         policies=tuple(dict.fromkeys(names)) or contest.POLICIES,
@@ -152,24 +157,24 @@ def evaluate(
         raise ConfigError("--held-out tables are never trained on; evaluate them in another call")
     progress = _Progress()
     try:
-        raw = contest.run(
-            material.tables, plan, folder=out, jobs=jobs, say=say, progress=progress
-        )
+        work = contest.prepare(material.tables, plan, folder=out, say=say)
+        raw = contest.play(work, folder=out, jobs=jobs, say=say, progress=progress)
     except KeyboardInterrupt:
-        where = f"{progress.done} of {progress.all} replays are done" if progress.all else ""
-        kept = f"; {out} keeps them, the same command goes on" if out else "; --out keeps them"
-        click.echo(f"interrupted{', ' + where if where else ''}{kept}", err=True)
+        how = f"{progress.done} of {progress.all} replays are done; " if progress.all else ""
+        kept = f"{out} keeps them, the same command goes on" if out else "--out DIR keeps them"
+        click.echo(f"interrupted: {how}{kept}", err=True)
         raise
-    document = _document(raw, plan, material, said)
+    scores = averaged(raw)
+    summaries = summarise(scores)
+    document = _document(scores, summaries, plan, material, said)
     if out is not None:
-        document["curves"] = _curves(material, plan, raw, out)
+        document["curves"] = curves_of(work)
         _write(out / RESULTS, dump(document, indent=1))
     if store is not None:
         _keep(store, raw)
-    from lamps.cli.policy_output import summary_rows
-
-    rows = summary_rows(document.pop("_summaries"))
-    emit(rows, as_json=as_json, nl=nl, document=document, title=_title(document))
+    emit(
+        summary_rows(summaries), as_json=as_json, nl=nl, document=document, title=_title(document)
+    )
 
 
 def _split(text: str) -> tuple[str, ...]:
@@ -207,15 +212,16 @@ class _Progress:
 
 
 def _document(
-    raw: Sequence[Score], plan: Plan, material: Material, said: Sequence[str]
+    scores: Sequence[Score],
+    summaries: Sequence[Summary],
+    plan: Plan,
+    material: Material,
+    said: Sequence[str],
 ) -> dict[str, Any]:
     from lamps.policy.contest import LEARNED
-    from lamps.policy.evaluate import averaged
     from lamps.policy.scorebook import as_dict, code_version
-    from lamps.policy.summaries import paired, summarise
+    from lamps.policy.summaries import paired
 
-    scores = averaged(raw)
-    summaries = summarise(scores)
     known = {s.policy for s in scores}
     one = LEARNED if LEARNED in known else scores[0].policy
     used = {s.fingerprint for s in scores}
@@ -242,7 +248,6 @@ def _document(
         "summary": [asdict(s) for s in summaries],
         "paired": [asdict(p) for p in paired(scores, one)],
         "notes": list(said),
-        "_summaries": summaries,
     }
 
 
@@ -266,20 +271,14 @@ def _versions() -> dict[str, str]:
     return found
 
 
-def _curves(
-    material: Material, plan: Plan, raw: Sequence[Score], out: Path
-) -> list[dict[str, Any]]:
-    from lamps.policy.pictures import curves_of
-
-    return curves_of(material.tables, plan, raw, out)
-
-
 def _keep(store: str, raw: Sequence[Score]) -> None:
-    from lamps.policy.scorebook import as_dict, code_version
+    from lamps.policy.scorebook import code_version, to_record
     from lamps.store import Store
 
+    code = code_version()
+
     with Store.open(store) as opened:
-        new = opened.add_policy_scores([as_dict(s) for s in raw], code=code_version())
+        new = opened.add_policy_scores([to_record(s, code) for s in raw])
         click.echo(f"{new} new scores of {len(raw)} in {opened.url}", err=True)
 
 
@@ -296,5 +295,3 @@ def _title(document: dict[str, Any]) -> str:
         f"{len(settings['tables'])} tables, policies {how}; times in % of the exhaustive time to "
         "99, 99.9 and 100 % of the best hypervolume"
     )
-
-

@@ -1,4 +1,4 @@
-"""A comparison of policies from tables to scores: who takes part on which cases, and what is known.
+"""A comparison of policies, from tables to scores: who takes part, and on which cases.
 
 As they are, policies are replayed on every table. With tables left out, the learned one is first
 trained on the rest of each fold and then replayed on what was left out, so that it never saw the
@@ -164,27 +164,20 @@ def chosen_cases(
     return found
 
 
-def run(
+def prepare(
     tables: Sequence[LandmarkTable],
     plan: Plan,
     *,
     folder: Path | None = None,
-    jobs: int = 1,
     say: Say = lambda _: None,
-    progress: Callable[[int, int], None] = lambda done, all_: None,
-) -> list[Score]:
-    """Compare policies on tables.
+) -> list[Work]:
+    """Everything that is to be replayed; with ``plan.leave_out`` after the trainings.
 
     Args:
         tables: All of them; with ``plan.leave_out`` they are also trained on.
         plan: See `Plan`.
-        folder: Keeps scores and trainings, so that a second call goes on.
-        jobs: Processes.
-        say: Told what was left out and how trainings go.
-        progress: Told how many replays are done, and of how many.
-
-    Returns:
-        A score per policy, case and seed.
+        folder: Keeps trainings, so that a second call goes on.
+        say: Told what is left out and how trainings go.
 
     Raises:
         ConfigError: An option, objective or file of weights that cannot be used.
@@ -202,7 +195,32 @@ def run(
             if tables
             else "there is no landmark table to evaluate; give --tables DIR"
         )
-    work = list(_work(tables, chosen, plan, folder, say))
+    return list(_work(tables, chosen, plan, folder, say))
+
+
+def play(
+    work: Sequence[Work],
+    *,
+    folder: Path | None = None,
+    jobs: int = 1,
+    say: Say = lambda _: None,
+    progress: Callable[[int, int], None] = lambda done, all_: None,
+) -> list[Score]:
+    """Replay what is not known yet.
+
+    Args:
+        work: From `prepare`.
+        folder: Keeps scores, so that a second call goes on.
+        jobs: Processes.
+        say: Told what a policy said, and which refused a case.
+        progress: Told how many replays are done, and of how many.
+
+    Returns:
+        A score per policy, case and seed.
+
+    Raises:
+        ProblemError: Every policy refused every case.
+    """
     book = Scorebook(folder)
     keys = [book.key(rule, case) for rule, case in work]
     todo = [w for w, k in zip(work, keys, strict=True) if book.get(k) is None]
@@ -221,10 +239,9 @@ def run(
     for (rule, case), key in zip(work, keys, strict=True):
         score = book.get(key)
         if score is not None:  # the same numbers may be known under another name
+            label, pool = rule.label, case.pool
             found.append(
-                dataclasses.replace(
-                    score, policy=rule.label, table=case.pool.name, family=case.pool.family
-                )
+                dataclasses.replace(score, policy=label, table=pool.name, family=pool.family)
             )
     if not found:
         raise ProblemError("every policy refused every table, see above why")

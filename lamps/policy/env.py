@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lamps.policy.episodes import Episodes, gains, regret_weight
-from lamps.policy.features import Array, Bits, Features, PoolState, features
+from lamps.policy.features import Array, Bits, Features, PoolState, features, number
 
 Source = Callable[[int], Episodes]
 """Gives a number of fresh episodes."""
@@ -158,7 +158,7 @@ class ReplayEnv:
         s.in_flight[go, trial] = True
         self.end[go, trial] = self.now[go] + e.cost_s[go, trial, level]
         while True:
-            flights = s.in_flight.sum(axis=1)
+            flights = number(s.in_flight)
             blocked = (flights >= s.n_workers) | ~s.mask.any(axis=1)
             land = np.flatnonzero((flights > 0) & (blocked | stopped))
             if not len(land):

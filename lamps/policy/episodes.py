@@ -137,7 +137,8 @@ def make_episodes(
     covers[:] = np.packbits(under & can[..., None], axis=2).view(np.uint64)
     union = np.bitwise_or.reduce(covers, axis=1)
     optimum = np.bitwise_count(union).sum(axis=1, dtype=np.int64)
-    curves = np.clip(values, -1e30, 1e30).transpose(0, 1, 3, 2)
+    seen = np.where(bad[..., None], np.nan, np.clip(values, -1e30, 1e30)).astype(np.float32)
+    curves = seen.astype(np.float64).transpose(0, 1, 3, 2)
     grid = np.broadcast_to(fidelities[:, None, None, :], curves.shape)
     with np.errstate(invalid="ignore", over="ignore"):
         mean, spread = extrapolations(curves, grid)
@@ -147,7 +148,7 @@ def make_episodes(
     scale = oracle_area(covers, optimum, cost.sum(axis=2), present)
     total = cost.sum(axis=(1, 2))
     return Episodes(
-        values=np.where(bad[..., None], np.nan, np.clip(values, -1e30, 1e30)).astype(np.float32),
+        values=seen,
         cost_s=cost.astype(np.float32),
         limit=limit,
         fidelities=fidelities.astype(np.float32),

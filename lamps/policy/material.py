@@ -46,6 +46,11 @@ class Material:
         self.tables.append(replace(table, name=name))
         return name
 
+    def extend(self, tables: Sequence[LandmarkTable], stem: str = "shipped") -> None:
+        """Add tables that were read already."""
+        for table in tables:
+            self.add(table, stem)
+
 
 def shipped(held_out: bool | None = False) -> list[LandmarkTable]:
     """The tables that installed packages provide.

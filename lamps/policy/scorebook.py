@@ -13,13 +13,16 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lamps import __version__
 from lamps.errors import ConfigError
 from lamps.policy.cases import Case, Rule
 from lamps.policy.evaluate import MEASURES, Score
 from lamps.policy.weights import Weights
+
+if TYPE_CHECKING:
+    from lamps.store import PolicyScore
 
 FILE = "scores.jsonl"
 # Parts that train or report, but do not move a score.
@@ -56,6 +59,33 @@ def from_dict(cells: Mapping[str, Any]) -> Score:
         return Score(**{**cells, **numbers, "objectives": tuple(cells["objectives"])})
     except (KeyError, TypeError) as error:
         raise ConfigError(f"{dict(cells)!r:.80} is no score of this release: {error}") from error
+
+
+def to_record(score: Score, code: str) -> PolicyScore:
+    """A score as the store keeps it.
+
+    Args:
+        score: The score.
+        code: See `code_version`.
+    """
+    from lamps.store import PolicyScore
+
+    cells = asdict(score)
+    measures = {m: cells.pop(m) for m in MEASURES}
+    cells["weights_sha256"] = cells.pop("weights")
+    cells["table_name"] = cells.pop("table")
+    return PolicyScore(**cells, code=code, measures=measures)
+
+
+def from_record(record: PolicyScore) -> Score:
+    """The inverse of `to_record`."""
+    cells = asdict(record)
+    for name in ("code", "created_at"):
+        del cells[name]
+    measures = cells.pop("measures")
+    cells["weights"] = cells.pop("weights_sha256")
+    cells["table"] = cells.pop("table_name")
+    return from_dict({**cells, **measures})
 
 
 class Scorebook:

@@ -74,6 +74,8 @@ class Settings:
         trace: Lambda of the generalised advantage; returns are not discounted.
         sharpness: How much imitation prefers the best trial over good ones.
         synthetic: Share of episodes that are made up.
+        warm_up: Share of the iterations, at the start, on made-up pools alone. Nothing of the
+            tables is in it, so trainings on other tables may share it.
         blind: Features that the network never sees (an ablation).
         average: Share of the old mean per update in the mean of weights that is kept in the end
             (Polyak and Juditsky, 1992); single iterates swing on tables they never saw.
@@ -81,11 +83,11 @@ class Settings:
     """
 
     seed: int = 0
-    iterations: int = 2000
+    iterations: int = 1200
     width: int = 32
     steps: int = 24
     learning_rate: float = 1e-3
-    imitation: float = 0.3
+    imitation: float = 0.2
     imitation_weight: float = 0.05
     entropy: float = 0.003
     epochs: int = 3
@@ -93,9 +95,10 @@ class Settings:
     trace: float = 0.97
     sharpness: float = 2.0
     synthetic: float = 0.5
+    warm_up: float = 0.5
     blind: tuple[str, ...] = ()
     average: float = 0.998
-    segment: int = 450
+    segment: int = 300
 
 
 @dataclass(slots=True)
@@ -118,6 +121,7 @@ def train(
     settings: Settings,
     *,
     folder: Path | None = None,
+    shared: Path | None = None,
     metadata: Mapping[str, Any] | None = None,
     say: Say = lambda _: None,
 ) -> files.Weights:
@@ -128,6 +132,8 @@ def train(
         settings: See `Settings`.
         folder: Where checkpoints are kept; a training that was begun there goes on. None keeps
             none.
+        shared: Where the network after the warm-up is kept and looked for, for trainings with
+            the same settings on other tables.
         metadata: More that the weights should say about themselves.
         say: Told about progress, a line at a time.
 
@@ -143,6 +149,10 @@ def train(
     optimizer = torch.optim.Adam(network.parameters(), lr=settings.learning_rate)
     corpus = Corpus(tables) if tables else None
     start = _restore(folder, settings, network, mean, optimizer) if folder else 0
+    if shared and not start:
+        start = _restore(shared, settings, network, mean, optimizer)
+    # At the end of a segment, where no environment is in the middle of anything.
+    warm = settings.segment * round(settings.warm_up * settings.iterations / settings.segment)
     begin, spent = time.monotonic(), 0.0
     losses: list[dict[str, float]] = []
     envs: list[ReplayEnv] = []
@@ -150,7 +160,8 @@ def train(
         if not envs or iteration % settings.segment == 0:
             segment = iteration // settings.segment
             torch.manual_seed(settings.seed * 100_003 + segment)
-            envs = [_environment(settings, corpus, segment, g) for g in range(len(GROUPS))]
+            known = corpus if iteration >= warm else None
+            envs = [_environment(settings, known, segment, g) for g in range(len(GROUPS))]
         done = iteration / settings.iterations
         for group in optimizer.param_groups:
             group["lr"] = settings.learning_rate * (1 - done) + 2e-5
@@ -167,6 +178,8 @@ def train(
             )
             if folder:
                 _keep(folder, settings, network, mean, optimizer, iteration + 1)
+            if shared and iteration + 1 == warm:
+                _keep(shared, settings, network, mean, optimizer, warm)
     result = files.Weights(_tensors(mean), {"blind": list(settings.blind)})
     results = [
         rollout(forward_of(result), _episodes(settings, corpus, 9_999, g, 48))

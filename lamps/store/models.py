@@ -284,3 +284,36 @@ class PolicyRow(Base):
     training_tables: Mapped[Any] = mapped_column(JsonText)
     score: Mapped[float | None] = mapped_column(Real)
     created_at: Mapped[float]
+
+
+class PolicyScoreRow(Base):
+    """How one policy did in one replay of a landmark table; see `lamps.policy.evaluate.Score`."""
+
+    __tablename__ = "policy_scores"
+
+    key: Mapped[str] = mapped_column(String(64), unique=True)  # digest of all but the measures
+    policy: Mapped[str] = mapped_column(NAME)
+    version: Mapped[str] = mapped_column(NAME)
+    weights_sha256: Mapped[str] = mapped_column(String(64))
+    code: Mapped[str] = mapped_column(NAME)
+    table_name: Mapped[str] = mapped_column(NAME, index=True)
+    family: Mapped[str] = mapped_column(NAME)
+    fingerprint: Mapped[str] = mapped_column(String(64))
+    pool: Mapped[str] = mapped_column(String(64))
+    objectives: Mapped[Any] = mapped_column(JsonText)
+    candidates: Mapped[int]
+    landmarks: Mapped[int]
+    front: Mapped[int]
+    workers: Mapped[int]
+    seed: Mapped[int] = mapped_column(Seed)
+    time_99: Mapped[float | None] = mapped_column(Real)
+    time_999: Mapped[float | None] = mapped_column(Real)
+    time_100: Mapped[float | None] = mapped_column(Real)
+    zero_99: Mapped[float | None] = mapped_column(Real)
+    zero_999: Mapped[float | None] = mapped_column(Real)
+    zero_100: Mapped[float | None] = mapped_column(Real)
+    area: Mapped[float | None] = mapped_column(Real)
+    stop_value: Mapped[float | None] = mapped_column(Real)
+    stop_time: Mapped[float | None] = mapped_column(Real)
+    decision_ms: Mapped[float | None] = mapped_column(Real)
+    created_at: Mapped[float]

@@ -287,3 +287,44 @@ class PolicyRecord:
     training_tables: Sequence[Json]
     score: float
     created_at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyScore:
+    """One replay of a landmark table with a policy; times are shares of the exhaustive time.
+
+    Args:
+        policy: Its label.
+        version: Of the policy.
+        weights_sha256: Hash of its weights; empty if it has none.
+        code: Version of the code that replayed it.
+        table_name: The landmark table.
+        family: Of the table.
+        fingerprint: Hash of the table.
+        pool: Hash of the replayed part of it.
+        objectives: Names.
+        candidates: Size of the pool.
+        landmarks: Of a full curve.
+        front: Candidates on the final front.
+        workers: Landmarks at once.
+        seed: Of the policy; -1 for a mean over several.
+        measures: By name; NaN where unknown.
+        created_at: When it was stored first.
+    """
+
+    policy: str
+    version: str
+    weights_sha256: str
+    code: str
+    table_name: str
+    family: str
+    fingerprint: str
+    pool: str
+    objectives: tuple[str, ...]
+    candidates: int
+    landmarks: int
+    front: int
+    workers: int
+    seed: int
+    measures: Mapping[str, float]
+    created_at: float = 0.0

@@ -27,6 +27,7 @@ from lamps.store import (
     heads,
     integrity,
     policies,
+    policy_scores,
     queries,
     runs,
     schema,
@@ -36,6 +37,7 @@ from lamps.store.records import (
     DecisionRecord,
     FinalValues,
     PolicyRecord,
+    PolicyScore,
     PoolMember,
     Run,
     RunHead,
@@ -428,6 +430,24 @@ class Store:
     def policies(self) -> list[PolicyRecord]:
         """All trained policies."""
         return self._read(policies.listed)
+
+    def add_policy_scores(self, scores: Sequence[PolicyScore]) -> int:
+        """Keep scores of policies on landmark tables.
+
+        Scores of the same policy, code, pool and seed are kept once: giving them again changes
+        nothing.
+
+        Returns:
+            How many were new.
+
+        Raises:
+            StoreError: A name that cannot be stored, or a measure too many or too few.
+        """
+        return self._write(lambda c: policy_scores.add(c, scores, time.time()))
+
+    def policy_scores(self) -> list[PolicyScore]:
+        """All scores of policies in the order in which they came."""
+        return self._read(policy_scores.listed)
 
     def _read(self, work: Callable[[Connection], T]) -> T:
         return engine.read(self._engine, work)

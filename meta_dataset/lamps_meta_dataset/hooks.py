@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from lamps.hookspecs import hookimpl
 
 if TYPE_CHECKING:
-    from lamps.tables import Importer
+    from lamps.tables import Importer, LandmarkTable
 
 _MODULES = ("pythia", "gemstones", "taskset", "matrix", "observational", "open_llm", "scandeval")
 
@@ -20,3 +20,12 @@ def lamps_register_table_importers() -> dict[str, Importer]:
     for name in _MODULES:
         found |= import_module(f"lamps_meta_dataset.importers.{name}").IMPORTERS
     return found
+
+
+@hookimpl
+def lamps_provide_tables(held_out: bool | None) -> list[LandmarkTable]:
+    """Our own measured tables; none in a checkout where they were not exported yet."""
+    from lamps_meta_dataset import tables
+    from lamps_meta_dataset.data import FILE
+
+    return tables(held_out) if FILE.is_file() else []
