@@ -155,6 +155,13 @@ class GrowingPool:
         row.cost_s[new] = cost_s * steps / steps.sum()
         row.landmark = level
 
+    def finish(self, key: str) -> None:
+        """A trial has nothing more to do: its last values are its final ones, at no cost."""
+        row = self.rows[key]
+        rest = slice(row.landmark + 1, None)
+        row.values[rest], row.cost_s[rest] = row.values[row.landmark], 0.0
+        row.landmark, row.in_flight = self.n_landmarks - 1, False
+
     def complete(self, key: str) -> bool:
         """Whether a trial has reached the last landmark."""
         return self.rows[key].landmark == self.n_landmarks - 1

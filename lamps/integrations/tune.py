@@ -151,11 +151,14 @@ class LampsScheduler(TrialScheduler):  # type: ignore[misc]
         row = self._settle(trial)
         if row.failed or self.pool.complete(trial.trial_id):
             return
-        if self.time_attr not in result:  # it returned without a report
+        # It ended before max_t because there was nothing more to do: its last word counts. One
+        # that was paused at its very end returns without another.
+        if self._missing(result) is None:
+            self._take(trial.trial_id, {**result, self.time_attr: self.landmarks[-1]})
+        elif row.landmark >= 0:
+            self.pool.finish(trial.trial_id)
+        else:
             row.failed = True
-            return
-        # It ended before max_t because there was nothing more to do: its last word counts.
-        self._take(trial.trial_id, {**result, self.time_attr: self.landmarks[-1]})
 
     def on_trial_error(self, tune_controller: Any, trial: Trial) -> None:
         """A trial has raised; if Tune tries it again, it will be added again."""
@@ -208,13 +211,19 @@ class LampsScheduler(TrialScheduler):  # type: ignore[misc]
 
     # -- inside ---------------------------------------------------------------------------------
 
+    @property
+    def _wanted(self) -> tuple[str, ...]:
+        return (self.time_attr, self.cost_attr, *self.pool.directions)
+
+    def _missing(self, result: Mapping[str, Any]) -> str | None:
+        return next((name for name in self._wanted if name not in result), None)
+
     def _take(self, key: str, result: Mapping[str, Any]) -> bool:
         """Count the cost of a result; whether it reached a landmark, which is then recorded."""
-        wanted = (self.time_attr, self.cost_attr, *self.pool.directions)
-        if missing := [name for name in wanted if name not in result]:
+        if missing := self._missing(result):
             raise ConfigError(
-                f"trial {key} reported no {missing[0]!r}; LampsScheduler needs "
-                f"{', '.join(wanted)} in every tune.report"
+                f"trial {key} reported no {missing!r}; LampsScheduler needs "
+                f"{', '.join(self._wanted)} in every tune.report"
             )
         counter, before = float(result[self.cost_attr]), self._counter.get(key, 0.0)
         # Without a checkpoint a resumed trial starts over, and so does its counter.

@@ -54,7 +54,7 @@ _SHIPPED = {
 # Minutes at a thousand trials, so not among those that are tried by default.
 _UNLISTED = {"optuna:gp": "optuna_sampler:OptunaGp"}
 
-_OPTION = re.compile(r"(?P<name>\w+)\s*=\s*(?P<value>[\w.+-]+)")
+_OPTION = re.compile(r"(?P<name>\w+)\s*=\s*(?P<value>[^\s,()=]+)")
 
 
 def _option_value(text: str) -> int | float | str:

@@ -48,6 +48,8 @@ def folds(
         raise ConfigError(
             f"--leave-out {kind} needs two groups of tables, there is one: {list(groups)}"
         )
+    if most == 1:
+        raise ConfigError("one fold leaves nothing to train on, expected 2 or more")
     names = list(groups)
     if most and len(names) > most:
         # Neighbours are often of one family; dealing them out keeps every family in training.

@@ -216,9 +216,9 @@ def _bounds() -> dict[str, list[float]]:
     """Range of pools that were trained on, in units of the features."""
     most = {i: max(g[i] for g in GROUPS) for i in range(3)}
     return {
-        # A pool of twice the size still looks alike: all features are shares of it.
-        "n_trials": [0.0, float(np.log(2 * most[0]) / 4)],
-        "n_landmarks": [0.0, float(np.log(2 * most[1]) / 3)],
+        # Somewhat larger ones still look alike: all features are shares of the pool.
+        "n_trials": [0.0, float(np.log(2.7 * most[0]) / 4)],
+        "n_landmarks": [0.0, float(np.log(4 * most[1]) / 3)],
         "n_objectives": [0.0, (most[2] + 2) / 4],
     }
 

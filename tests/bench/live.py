@@ -8,8 +8,8 @@ reference measured, so that noise in latencies neither helps nor hurts.
 
 One run answers both questions. Until the policy stops by itself it is asked as in any search
 without a budget, and the moment is noted; then it is asked again as if there were a budget left,
-and goes on until 99 % are reached; one that never stops by itself ends there. A policy that stops even then leaves the rest to be finished in
-the order of the pool.
+and goes on until 99 % are reached. A policy that stops even then leaves the rest to be finished in
+the order of the pool; one that never stops by itself ends at 99 %.
 
 Hours; may be stopped at any time, the same command goes on. Results are in
 ``build/bench_live/results.json``.

@@ -165,7 +165,7 @@ def show(scores: Sequence[Score]) -> None:
         to_99, cpu_99 = s.wall_s[0], s.device_s[0]
         if to_99 is not None:
             shares.setdefault(s.policy, []).append(to_99 / s.exhaustive_wall_s)
-        of_cpu = None if cpu_99 is None or s.task not in cpu else cpu_99 / cpu[s.task]
+        of_cpu = None if cpu_99 is None or not cpu.get(s.task) else cpu_99 / cpu[s.task]
         table.add_row(
             s.task, s.policy, _number(to_99, "{:.0f}"),
             _number(to_99, "{:.1%}", s.exhaustive_wall_s), _number(of_cpu, "{:.1%}"),

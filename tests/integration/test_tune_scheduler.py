@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import sys
 import tempfile
 import warnings
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ import pytest
 
 pytest.importorskip("ray.tune")
 
-from ray import tune
+from ray import cloudpickle, tune
 
 from lamps import pareto
 from lamps.errors import ConfigError
@@ -76,6 +77,14 @@ def loop(config: dict[str, Any]) -> None:
             if config["c"] == config.get("nan") and t == 2:
                 result["error"] = float("nan")
             tune.report(result, checkpoint=tune.Checkpoint.from_directory(folder))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _trainables_travel() -> Iterator[None]:
+    """Workers cannot import this file, so its trainables are sent with their code."""
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    yield
+    cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
 
 
 @pytest.fixture(autouse=True)
@@ -167,11 +176,11 @@ def test_a_metric_that_is_not_finite_stops_its_trial(tmp_path: Path) -> None:
     assert set(finished(results)) >= set(FRONT) - {4}
 
 
-def test_trials_that_end_early_are_finished(tmp_path: Path) -> None:
-    scheduler = scheduler_of(policy="exhaustive")
-    results = tuner_of(loop, scheduler, tmp_path, until=3).fit()
+@pytest.mark.parametrize(("until", "policy"), [(3, "exhaustive"), (2, "front-racing")])
+def test_trials_that_end_early_are_finished(until: int, policy: str, tmp_path: Path) -> None:
+    results = tuner_of(loop, scheduler_of(policy=policy), tmp_path, until=until).fit()
     assert not results.errors
-    assert all(t == [1, 2, 3] for t in steps(tmp_path).values())
+    assert all(t == list(range(1, until + 1)) for t in steps(tmp_path).values())
 
 
 def test_a_report_without_a_metric_is_refused(tmp_path: Path) -> None:

@@ -257,13 +257,14 @@ def load_classifier(
 
 
 def _spread_attention(net: nn.Module, info: ModelInfo, config: Any) -> None:
-    """Let the top layer of a cut network attend to all tokens alike, by queries of zero.
+    """Let the top layer of a cut network attend to all tokens alike, by queries near zero.
 
     Networks gather a text into the token that is read in their last layers only; below, that token
     says little about the text (in encoders its states differ by 1 % of their size), so a cut
-    network would have little to classify by. With zero queries it receives the mean of all tokens,
-    and training may move the queries from there. On 125 texts of Reuters R8 a head on the last
-    token of SmolLM2's lowest four layers has an error of 0.25 instead of 0.32.
+    network would have little to classify by. With hardly any query it receives the mean of all
+    tokens, and training may move the queries from there; at zero, DoRA's rows have no length. On
+    125 texts of Reuters R8 a head on the last token of SmolLM2's lowest four layers has an error
+    of 0.25 instead of 0.32.
     """
     from torch import nn
 
@@ -272,7 +273,7 @@ def _spread_attention(net: nn.Module, info: ModelInfo, config: Any) -> None:
     names = ("query", "q_lin", "q_proj", "query_proj")
     found = [m for n, m in net.named_modules() if n.rsplit(".", 1)[-1] in names]
     if found and isinstance(found[-1], nn.Linear):
-        found[-1].weight.zero_()
+        found[-1].weight.mul_(1e-3)
         if found[-1].bias is not None:
             found[-1].bias.zero_()
 

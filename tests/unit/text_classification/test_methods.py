@@ -186,6 +186,14 @@ def test_adapters_start_where_the_base_is(encoder: str, toy: TextProblem) -> Non
         np.testing.assert_allclose(other, found[0], atol=1e-5)
 
 
+@pytest.mark.parametrize("name", ["lora", "dora"])
+def test_a_cut_network_can_be_tuned(name: str, encoder: str, toy: TextProblem) -> None:
+    """DoRA divides by the length of rows, so a cut network must not have rows of zeros."""
+    method: Any = method_class(name).from_params({"model": encoder, "n_layers": 1, "epochs": 1})
+    method.partial_fit(toy, 1.0, rng=rng())
+    assert np.isfinite(logits(method, toy)).all()
+
+
 @pytest.mark.parametrize("kind", ["encoder", "decoder"])
 def test_what_is_frozen_stays_bit_for_bit(
     kind: str, request: pytest.FixtureRequest, toy: TextProblem
