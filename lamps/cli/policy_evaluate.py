@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from lamps.policy.material import Material
     from lamps.policy.summaries import Summary
 
-RESULTS = "results.json"
-
 
 @click.command()
 @click.option(
@@ -124,6 +122,7 @@ def evaluate(
     from lamps.policy import contest
     from lamps.policy.curve_samples import curves_of
     from lamps.policy.evaluate import averaged
+    from lamps.policy.results import file_name, parse_results
     from lamps.policy.summaries import summarise
 
     plan = contest.Plan(
@@ -167,9 +166,10 @@ def evaluate(
     scores = averaged(raw)
     summaries = summarise(scores)
     document = _document(scores, summaries, plan, material, said)
+    document["settings"]["held_out"] = held_out and not (tables or shipped)
     if out is not None:
         document["curves"] = curves_of(work)
-        _write(out / RESULTS, dump(document, indent=1))
+        _write(out / file_name(parse_results(document).kind), dump(document, indent=1))
     if store is not None:
         _keep(store, raw)
     emit(
@@ -229,6 +229,9 @@ def _document(
         "settings": {
             "command": _command(),
             **plan.as_dict(),
+            "seen": len(used & _seen(plan.weights))
+            if one == LEARNED and not plan.leave_out
+            else 0,
             "code": code_version(),
             "versions": _versions(),
             "tables": [
@@ -249,6 +252,17 @@ def _document(
         "paired": [asdict(p) for p in paired(scores, one)],
         "notes": list(said),
     }
+
+
+def _seen(file: str) -> set[str]:
+    """Hashes of the tables that the learned policy was trained on."""
+    from lamps.policy import weights
+
+    try:
+        found = weights.load(Path(file) if file else weights.SHIPPED)
+    except ConfigError:
+        return set()  # the policy said so and left the decisions to a rule
+    return {str(t["fingerprint"]) for t in found.metadata.get("tables", ())}
 
 
 def _command() -> str:

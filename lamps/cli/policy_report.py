@@ -27,10 +27,10 @@ def report(results: Sequence[Path], out: Path, as_json: bool, nl: bool) -> None:
 
     \b
     Example:
-      lamps policy report build/results/task build/results/family --out RESULTS.md
+      lamps policy report build/results --out RESULTS.md
     """  # noqa: D301
     from lamps.policy.results import load_results, write_report
 
-    written = write_report([load_results(path) for path in results], out)
+    written = write_report([one for path in results for one in load_results(path)], out)
     rows = [{"file": str(path), "size_bytes": path.stat().st_size} for path in written]
     emit(rows, as_json=as_json, nl=nl)

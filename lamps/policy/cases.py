@@ -126,7 +126,7 @@ def cases(
     most_sets: int = 3,
     objectives: Sequence[Sequence[str]] = (),
 ) -> Iterator[Case]:
-    """All searches to replay on some tables.
+    """All searches to replay on some tables; landmarks that not everybody has are joined.
 
     Args:
         tables: The tables.

@@ -108,6 +108,11 @@ class Plan:
             )
         for name in self.policies:
             Rule.named(name).make()
+            if self.leave_out and name.startswith(f"{LEARNED}("):
+                raise ConfigError(
+                    f"policy {name!r} may have seen what it is judged on; with --leave-out only "
+                    f"plain {LEARNED!r} is trained anew"
+                )
         if self.weights:
             Rule(LEARNED, LEARNED, self.weights).make()
 
@@ -133,6 +138,11 @@ def chosen_cases(
         if reason := unusable(table):
             say(f"{table.name} is left out: {reason}")
             continue
+        if gaps := int((table.without_gaps().measured & ~table.measured).sum()):
+            say(
+                f"{table.name}: {gaps} landmarks that candidates skipped repeat the one before, "
+                "at no cost"
+            )
         some = list(
             cases(
                 [table],

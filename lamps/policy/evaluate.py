@@ -12,8 +12,9 @@ import dataclasses
 import os
 import signal
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from multiprocessing import get_context
 from typing import Any
@@ -21,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from lamps import policy as policies
-from lamps.errors import LampsError, LampsWarning
+from lamps.errors import LampsError, LampsWarning, WorkerLost
 from lamps.policy.cases import (
     CHANCY,
     SIMPLE,
@@ -181,9 +182,11 @@ def sampled_curve(rule: Rule, case: Case, points: int = 101) -> list[float]:
 
 
 Work = tuple[Rule, Case]
+Scored = tuple[Score | None, list[str]]
+_ATTEMPTS = 3  # times that workers may vanish before we give up
 
 
-def _scored(work: Work) -> tuple[Score | None, list[str]]:
+def _scored(work: Work) -> Scored:
     """A score, and what was said meanwhile; None where the policy refused the case."""
     rule, case = work
     where = f"{rule.label} on {case.pool.name} ({', '.join(case.pool.objectives)})"
@@ -218,12 +221,13 @@ def evaluate(
     Raises:
         UnknownMethod: There is no policy of some name.
         ConfigError: Options or weights that cannot be used.
+        WorkerLost: Processes vanished again and again; what was kept is not lost.
     """
     for rule in {rule: None for rule, _ in work}:
         rule.make()  # a typo is found before hours of work
     found: list[Score | None] = [None] * len(work)
 
-    def take(index: int, result: tuple[Score | None, list[str]]) -> None:
+    def take(index: int, result: Scored) -> None:
         found[index] = result[0]
         if result[0] is not None:
             keep(work[index], result[0])
@@ -235,18 +239,36 @@ def evaluate(
             take(index, _scored(item))
         return found
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+    left = list(range(len(work)))
+    for attempt in range(_ATTEMPTS):
+        try:
+            for index, result in _in_processes(work, left, jobs):
+                take(index, result)
+                left.remove(index)
+            return found
+        except BrokenProcessPool:
+            say(f"a worker vanished with {len(left)} replays to go; attempt {attempt + 2} follows")
+    raise WorkerLost(
+        f"workers vanished {_ATTEMPTS} times with {len(left)} replays to go; is there memory for "
+        "--jobs processes? The same command with fewer goes on"
+    )
+
+
+def _in_processes(
+    work: Sequence[Work], indices: Sequence[int], jobs: int
+) -> Iterator[tuple[int, Scored]]:
+    """Results as they come."""
     executor = ProcessPoolExecutor(
         jobs, mp_context=get_context("spawn"), initializer=_leave_interrupts_to_the_parent
     )
     try:
-        futures: dict[Future[tuple[Score | None, list[str]]], int] = {
-            executor.submit(_scored, item): index for index, item in enumerate(work)
+        futures: dict[Future[Scored], int] = {
+            executor.submit(_scored, work[index]): index for index in indices
         }
         for future in as_completed(futures):
-            take(futures[future], future.result())
+            yield futures[future], future.result()
     finally:
         executor.shutdown(wait=True, cancel_futures=True)
-    return found
 
 
 def _leave_interrupts_to_the_parent() -> None:

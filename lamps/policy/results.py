@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from lamps.errors import ConfigError
-from lamps.policy.demands import OWN, demands
+from lamps.policy.demands import demands
 from lamps.policy.evaluate import Score
 from lamps.policy.scorebook import from_dict
 from lamps.policy.summaries import Summary, best_simple, grouped, paired, summarise
 
-FILE = "results.json"
 _TITLES = {
     "": "As they are",
+    "held-out": "On the tasks that were kept out",
     "table": "Trained without the table",
     "task": "Trained without the task",
     "family": "Trained without the family",
@@ -46,13 +46,19 @@ class Results:
 
     @property
     def kind(self) -> str:
-        """What was left out of training: ``table``, ``task``, ``family`` or nothing."""
-        return str(self.settings.get("leave_out") or "")
+        """What was left out of training: ``table``, ``task``, ``family``.
+
+        ``held-out`` where tasks were judged that no training may use; else empty.
+        """
+        kept = "held-out" if self.settings.get("held_out") else ""
+        return str(self.settings.get("leave_out") or kept)
 
     @property
     def title(self) -> str:
         """For headings and figures."""
-        return _TITLES[self.kind]
+        seen, tables = self.settings.get("seen", 0), len(self.settings.get("tables", ()))
+        more = f" (the weights were trained on {seen} of {tables} tables)" if seen else ""
+        return _TITLES[self.kind] + more
 
     def serial(self) -> list[Score]:
         """Scores with the smallest number of workers."""
@@ -60,25 +66,33 @@ class Results:
         return [s for s in self.scores if s.workers == least]
 
 
-def load_results(path: Path) -> Results:
-    """Read the document of an evaluation.
+def file_name(kind: str) -> str:
+    """Name of the document of an evaluation in the folder of ``--out``."""
+    return f"results-{kind}.json" if kind else "results.json"
+
+
+def load_results(path: Path) -> list[Results]:
+    """Read the documents of evaluations.
 
     Args:
-        path: A JSON file, or the folder of ``--out``.
+        path: A JSON file, or the folder of ``--out`` with one per way to leave out.
 
     Raises:
-        ConfigError: There is none, or it is no document of an evaluation.
+        ConfigError: There is none, or one is no document of an evaluation.
     """
-    file = path / FILE if path.is_dir() else path
-    if not file.is_file():
-        raise ConfigError(f"no results at {file}; write some with: lamps policy evaluate --out")
-    try:
-        document = json.loads(file.read_text(encoding="utf-8"))
-        return parse_results(document)
-    except (ValueError, KeyError, TypeError) as error:
-        raise ConfigError(
-            f"{file} is no document of lamps policy evaluate: {' '.join(str(error).split())}"
-        ) from error
+    files = [path / file_name(kind) for kind in _TITLES] if path.is_dir() else [path]
+    files = [file for file in files if file.is_file()]
+    if not files:
+        raise ConfigError(f"no results in {path}; write some with: lamps policy evaluate --out")
+    found = []
+    for file in files:
+        try:
+            found.append(parse_results(json.loads(file.read_text(encoding="utf-8"))))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ConfigError(
+                f"{file} is no document of lamps policy evaluate: {' '.join(str(error).split())}"
+            ) from error
+    return found
 
 
 def parse_results(document: dict[str, Any]) -> Results:
@@ -125,7 +139,7 @@ def page(found: Sequence[Results], figures: Sequence[str] = ()) -> str:
         _provenance(found),
         "## Demands",
         table(
-            ("demand", "asked", "found", ""),
+            ("demand", "asked", "found", "outcome"),
             [(d.what, d.asked, d.found, d.verdict) for d in demands(found)],
         ),
         *(f"![{Path(f).stem.replace('-', ' ')}]({f})" for f in figures),
@@ -225,7 +239,9 @@ def _by_workers(scores: Sequence[Score]) -> str:
     for policy in dict.fromkeys(s.policy for s in scores):
         here = [cells.get((policy, w)) for w in workers]
         rows.append((policy, *(percent(s.mean["time_99"]) if s else "-" for s in here)))
-    return table(("mean time to 99 %", *(f"{w} workers" for w in workers)), rows)
+    return table(
+        ("mean time to 99 %", *(f"{w} worker{'s' if w > 1 else ''}" for w in workers)), rows
+    )
 
 
 def _by_group(scores: Sequence[Score], what: str) -> str:
@@ -288,6 +304,3 @@ def _of(scores: Sequence[Score], policy: str) -> dict[str, list[Score]]:
 
 def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values) if values else math.nan
-
-
-__all__ = ["OWN", "Results", "load_results", "page", "parse_results", "table", "write_report"]

@@ -21,6 +21,7 @@ from bench_table import Figure, show
 BENCHES = {
     "imports": "import lamps, lamps --help",
     "decision": "seconds per decision of every policy",
+    "env": "steps per second of the training environment",
     "front": "front query over 100,000 evaluations",
     "resume": "resume of a killed run of 1,000 trials",
     "overhead": "overhead per landmark beside Ray Tune",

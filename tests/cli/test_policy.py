@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -103,7 +105,7 @@ def test_what_is_broken_is_listed_and_the_rest_evaluated(tables: Path) -> None:
     for part in (
         "broken.csv: landmark table 'broken' has no column 'candidate'", "empty.csv",
         "binary.csv", "fake.parquet: ", "single is left out: 1 candidate", "nan is left out",
-        "down.csv: ", "down is left out: 1 candidate",
+        "down.csv: ", "down is left out: the end of 1 of 2 curves is known",
     ):  # fmt: skip
         assert part in answer.err, part
     assert "Traceback" not in answer.err
@@ -142,8 +144,6 @@ def test_one_line_for_what_cannot_be_done(
     answer = run("policy", "evaluate", "--policy", "random", *arguments)
     assert answer.code == code
     assert answer.out == ""
-    import re
-
     assert re.search(message, answer.err)
     assert "Traceback" not in answer.err
 
@@ -153,7 +153,7 @@ def test_only_what_all_refuse_is_an_error(tables: Path) -> None:
         file.write_text("candidate,fidelity,elapsed_s,e\na,0,1,nan\nb,0,1,nan\n")
     answer = run(*EVALUATE, "--tables", str(tables))
     assert answer.code == 1
-    assert "none of 1 landmark tables can be evaluated, see above why" in answer.err
+    assert "none of 2 landmark tables can be evaluated, see above why" in answer.err
 
 
 def test_directions_change_what_is_found(tables: Path) -> None:
@@ -185,7 +185,7 @@ def test_results_go_on_land_in_sql_and_become_a_page(tables: Path, place: Path) 
     report = run("policy", "report", "res", "--out", "page/RESULTS.md", "--json")
     assert report.code == 0, report.err
     files = [Path(row["file"]) for row in report.document()]
-    assert [f.name for f in files][0] == "RESULTS.md"
+    assert files[0].name == "RESULTS.md"
     assert all(f.stat().st_size for f in files)
     assert "front-racing" in files[0].read_text()
 
@@ -198,7 +198,7 @@ def test_scores_of_an_empty_store(place: Path) -> None:
 def test_report_of_nothing_is_one_line(place: Path) -> None:
     answer = run("policy", "report", "nowhere")
     assert answer.code == 1
-    assert answer.err.startswith("ConfigError: no results at nowhere")
+    assert answer.err.startswith("ConfigError: no results in nowhere")
 
 
 def test_train_writes_weights_that_say_where_they_come_from(
@@ -252,6 +252,64 @@ def test_train_without_tables_is_one_line(tiny: None) -> None:
     assert "ConfigError: no landmark tables to train on" in answer.err
     for option, value in (("--synthetic", "2"), ("--iterations", "0")):
         assert f"{option} is {value}" in run("policy", "train", option, value).err
+
+
+def test_an_interrupted_training_goes_on_with_the_same_numbers(
+    tables: Path, tiny: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from lamps.policy import train, training
+
+    plain, keep = training.settings_of, train._keep
+    monkeypatch.setattr(training, "settings_of", lambda **given: plain(**given, segment=1))
+    call = ("policy", "train", "--tables", str(tables), "--iterations", "3")
+    assert run(*call, "--out", "whole.safetensors").code == 0
+
+    def keep_and_be_interrupted(*arguments: Any) -> None:
+        keep(*arguments)
+        if arguments[-1] == 2:
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(train, "_keep", keep_and_be_interrupted)
+    cut = run(*call, "--out", "cut.safetensors")
+    assert cut.code == 130
+    assert "holds 2 of 3 iterations, the same command goes on" in cut.err
+    assert not Path("cut.safetensors").exists()
+    monkeypatch.setattr(train, "_keep", keep)
+    assert "going on after 2" in run(*call, "--out", "cut.safetensors").err
+    assert Path("cut.safetensors").read_bytes() == Path("whole.safetensors").read_bytes()
+
+
+def test_an_interrupted_evaluation_goes_on(tables: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from lamps.policy.scorebook import Scorebook
+
+    call = (*EVALUATE, "--tables", str(tables), "--out", "res", "--json")
+    add = Scorebook.add
+
+    def add_and_be_interrupted(book: Scorebook, *arguments: Any) -> None:
+        add(book, *arguments)
+        if len(book) == 4:
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(Scorebook, "add", add_and_be_interrupted)
+    cut = run(*call)
+    assert (cut.code, cut.out) == (130, "")
+    assert "of 10 replays are done; res keeps them, the same command goes on" in cut.err
+    monkeypatch.setattr(Scorebook, "add", add)
+    assert run(*call).code == 0
+    assert len(Path("res/scores.jsonl").read_text().splitlines()) == 10
+
+
+def test_training_without_torch_names_the_extra(
+    tables: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    for call in (
+        ("policy", "train", "--tables", str(tables)),
+        ("policy", "evaluate", "--tables", str(tables), "--leave-out", "task", "--out", "res"),
+    ):
+        answer = run(*call)
+        assert answer.code == 1
+        assert "pip install 'lamps-automl[policy]'" in answer.err
 
 
 def test_leave_one_out_trains_and_judges_every_table_once(tables: Path, tiny: None) -> None:

@@ -27,7 +27,7 @@ pytestmark = [
     pytest.mark.usefixtures("ray_cluster"),
 ]
 
-N, MAX_T = 8, 8
+N, MAX_T = 6, 8
 METRICS = {"error": "min", "throughput": "max"}
 
 
@@ -37,7 +37,7 @@ def measured(c: int, t: int) -> dict[str, float]:
     return {"error": 0.9 / (c + 1) + worse + 0.5 / t, "throughput": 100.0 - 10 * c - 50 * worse}
 
 
-FRONT = [0, 2, 4, 6]
+FRONT = [0, 2, 4]
 
 
 class Steps(tune.Trainable):
@@ -92,23 +92,24 @@ def _plain_tune(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")
     monkeypatch.setenv("RAY_AIR_NEW_OUTPUT", "0")
     with warnings.catch_warnings():
-        # Ray announces future defaults; nothing of ours is filtered in the scheduler's own tests.
+        # Ray announces its own future defaults that way.
         warnings.simplefilter("ignore", FutureWarning)
         warnings.simplefilter("ignore", DeprecationWarning)
         yield
 
 
 def tuner_of(
-    trainable: Any, scheduler: Any, folder: Path, *, name: str = "e", retries: int = 0, **more: Any
+    trainable: Any, scheduler: Any, folder: Path, *, retries: int = 0, **more: Any
 ) -> tune.Tuner:
     return tune.Tuner(
         tune.with_resources(trainable, {"cpu": 1}),
         param_space={
             "c": tune.grid_search(list(range(N))), "log": str(folder / "steps.jsonl"), **more
         },
-        tune_config=tune.TuneConfig(scheduler=scheduler),
+        # A function can take over the actor of another trial; a new one for each is slow.
+        tune_config=tune.TuneConfig(scheduler=scheduler, reuse_actors=trainable is loop),
         run_config=tune.RunConfig(
-            name=name,
+            name="e",
             storage_path=str(folder / "tune"),
             verbose=0,
             failure_config=tune.FailureConfig(max_failures=retries),
@@ -126,7 +127,7 @@ def steps(folder: Path) -> dict[int, list[int]]:
 
 
 def scheduler_of(**options: Any) -> LampsScheduler:
-    return LampsScheduler(METRICS, **{"max_t": MAX_T, "policy": "front-racing"} | options)
+    return LampsScheduler(METRICS, **{"max_t": MAX_T, "policy": "front-racing(depth=0)"} | options)
 
 
 def finished(results: Any) -> dict[int, Any]:
@@ -135,7 +136,7 @@ def finished(results: Any) -> dict[int, Any]:
     }
 
 
-@pytest.mark.parametrize("trainable", [Steps, loop])
+@pytest.mark.parametrize("trainable", [loop, pytest.param(Steps, marks=pytest.mark.slow)])
 def test_the_front_is_found_with_fewer_steps(trainable: Any, tmp_path: Path) -> None:
     results = tuner_of(trainable, scheduler_of(), tmp_path).fit()
     assert not results.errors
@@ -151,6 +152,7 @@ def test_the_front_is_found_with_fewer_steps(trainable: Any, tmp_path: Path) -> 
     assert sorted(c for c, on in zip(done, front, strict=True) if on) == FRONT
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["lamps", "mo-asha", "exhaustive"])
 def test_every_policy_comes_to_an_end(policy: str, tmp_path: Path) -> None:
     results = tuner_of(loop, scheduler_of(policy=policy), tmp_path).fit()
@@ -160,7 +162,7 @@ def test_every_policy_comes_to_an_end(policy: str, tmp_path: Path) -> None:
         assert len(finished(results)) == N
 
 
-@pytest.mark.parametrize("retries", [0, 1])
+@pytest.mark.parametrize("retries", [1, pytest.param(0, marks=pytest.mark.slow)])
 def test_an_error_hurts_its_trial_alone(retries: int, tmp_path: Path) -> None:
     tuner = tuner_of(loop, scheduler_of(), tmp_path, retries=retries, broken=2)
     results = tuner.fit()
@@ -169,6 +171,7 @@ def test_an_error_hurts_its_trial_alone(retries: int, tmp_path: Path) -> None:
     assert steps(tmp_path)[2] == [1, 2] + [2] * retries
 
 
+@pytest.mark.slow
 def test_a_metric_that_is_not_finite_stops_its_trial(tmp_path: Path) -> None:
     results = tuner_of(loop, scheduler_of(), tmp_path, nan=4).fit()
     assert not results.errors
@@ -176,6 +179,7 @@ def test_a_metric_that_is_not_finite_stops_its_trial(tmp_path: Path) -> None:
     assert set(finished(results)) >= set(FRONT) - {4}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("until", "policy"), [(3, "exhaustive"), (2, "front-racing")])
 def test_trials_that_end_early_are_finished(until: int, policy: str, tmp_path: Path) -> None:
     results = tuner_of(loop, scheduler_of(policy=policy), tmp_path, until=until).fit()
@@ -189,8 +193,9 @@ def test_a_report_without_a_metric_is_refused(tmp_path: Path) -> None:
         tuner_of(loop, scheduler, tmp_path).fit()
 
 
+@pytest.mark.slow
 def test_what_was_paused_stays_paused_in_a_restored_experiment(tmp_path: Path) -> None:
-    results = tuner_of(loop, scheduler_of(), tmp_path, broken=6).fit()
+    results = tuner_of(loop, scheduler_of(), tmp_path, broken=4).fit()
     first = steps(tmp_path)
     assert len(results.errors) == 1
     restored = tune.Tuner.restore(
@@ -199,7 +204,7 @@ def test_what_was_paused_stays_paused_in_a_restored_experiment(tmp_path: Path) -
     again = restored.fit()
     second = steps(tmp_path)
     assert len(again.errors) == 1
-    assert {c for c in range(N) if first[c] != second[c]} == {6}
+    assert {c for c in range(N) if first[c] != second[c]} == {4}
 
 
 def test_the_scheduler_survives_pickling_and_its_own_files(tmp_path: Path) -> None:

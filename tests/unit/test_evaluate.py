@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import multiprocessing
 import sys
 from pathlib import Path
 
@@ -27,7 +28,7 @@ from lamps.policy.cases import (
     without_landmarks,
 )
 from lamps.policy.curve_samples import curves_of
-from lamps.policy.evaluate import MEASURES, Score, averaged, sampled_curve, score
+from lamps.policy.evaluate import MEASURES, Score, averaged, evaluate, sampled_curve, score
 from lamps.policy.features import FEATURE_VERSION
 from lamps.policy.scorebook import Scorebook, as_dict, from_dict, from_record, to_record
 from lamps.policy.summaries import paired, summarise, task_of
@@ -211,6 +212,11 @@ def test_what_cannot_be_judged_is_said_and_left_out() -> None:
         ({"largest_pool": 1}, ConfigError, "largest_pool is 1"),
         ({"leave_out": "seed"}, ConfigError, "expected one of table, task, family"),
         ({"leave_out": "table"}, ConfigError, "give --out DIR"),
+        (
+            {"leave_out": "task", "policies": ("lamps(doubt=0.1)",)},
+            ConfigError,
+            "may have seen what it is judged on",
+        ),
         ({"weights": "missing.safetensors"}, ConfigError, "no policy weights at missing"),
     ],
 )
@@ -220,6 +226,26 @@ def test_plans_that_cannot_be_followed(
     wanted = contest.Plan(**{"policies": ("random",), **options})  # type: ignore[arg-type]
     with pytest.raises(error, match=message):
         contest.prepare([curves()], wanted)
+
+
+def test_landmarks_that_a_candidate_skipped_repeat_the_one_before() -> None:
+    table = curves()
+    measured = table.measured.copy()
+    measured[0, 1] = measured[1, 2] = False
+    gaps = dataclasses.replace(
+        table,
+        measured=measured,
+        values=np.where(measured[:, :, None], table.values, np.nan),
+        cost_s=np.where(measured, table.cost_s, np.nan),
+    )
+    said: list[str] = []
+    (case,) = contest.chosen_cases([gaps], plan("random"), said.append)
+    assert case.pool.whole.all()
+    assert case.pool.cost_s.sum() == pytest.approx(np.nansum(gaps.cost_s))
+    np.testing.assert_array_equal(case.pool.values[0, 1], case.pool.values[0, 0])
+    assert case.fingerprint == gaps.fingerprint()
+    assert said == ["t: 2 landmarks that candidates skipped repeat the one before, at no cost"]
+    assert table.without_gaps() is table
 
 
 # --- material ----------------------------------------------------------------------------------
@@ -236,7 +262,7 @@ def test_a_folder_is_read_as_far_as_it_can_be(tmp_path: Path) -> None:
     (tmp_path / "down.csv").write_text("\n".join([*lines[:3], ",".join(cells), *lines[4:]]))
     found = material.gather([tmp_path])
     sizes = {t.name: len(t.candidates) for t in found.tables}
-    assert sizes == {"p": 6, "down/p": 5, "q": 6, "made/p": 6}
+    assert sizes == {"p": 6, "down/p": 6, "q": 6, "made/p": 6}
     text = "\n".join(found.left_out)
     assert "broken.csv: landmark table 'broken' has no column 'candidate'" in text
     assert "down.csv" in text
@@ -296,6 +322,24 @@ def test_two_processes_find_what_one_finds() -> None:
     work = contest.prepare([curves()], plan("random", "front-racing", workers=(1, 2)))
     one, two = (contest.play(work, jobs=jobs) for jobs in (1, 2))
     assert [timeless(s) for s in one] == [timeless(s) for s in two]
+
+
+def test_a_worker_that_vanishes_costs_nothing_but_its_own_replay() -> None:
+    work = contest.prepare([curves(seed=i) for i in range(6)], plan("random", "front-racing"))
+    said: list[str] = []
+    killed: list[int] = []
+
+    def kill_one(*_: object) -> None:
+        if not killed:
+            child = multiprocessing.active_children()[0]
+            killed.append(child.pid or 0)
+            child.kill()
+
+    found = evaluate(work, jobs=2, keep=kill_one, say=said.append)
+    assert [timeless(s) for s in found if s] == [timeless(s) for s in evaluate(work) if s]
+    assert len(found) == len(work)
+    assert all(found)
+    assert "a worker vanished with" in said[0]
 
 
 def test_scores_survive_json_and_the_store() -> None:

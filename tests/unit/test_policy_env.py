@@ -245,8 +245,9 @@ def test_the_vectorised_environment_repeats_itself() -> None:
             seen, reward, _, _, info = env.step((rng.random(mask.shape) * mask).argmax(axis=1))
             assert not info["illegal"].any()
             rewards.append(reward)
-        assert env.observation_space.contains({k: v.astype(env.observation_space[k].dtype)
-                                               for k, v in seen.items()})
+        assert env.observation_space.contains(
+            {k: v.astype(env.observation_space[k].dtype) for k, v in seen.items()}
+        )
         return rewards
 
     for a, b in zip(play(), play(), strict=True):

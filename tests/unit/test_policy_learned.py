@@ -184,9 +184,7 @@ def test_shipped_weights_say_what_they_are() -> None:
     assert all(len(t["fingerprint"]) == 64 for t in shipped.metadata["tables"])
 
 
-def test_a_search_goes_on_without_weights(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_search_goes_on_without_weights(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(learned, "SHIPPED", tmp_path / "gone.safetensors")
     with pytest.warns(LampsWarning, match="front-racing decides instead"):
         rule = policies.make("lamps")

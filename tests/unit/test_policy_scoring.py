@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
@@ -92,7 +93,7 @@ def test_more_workers_never_take_longer_in_sum() -> None:
         simulate(policies.make("exhaustive"), record, workers=w).at_s[-1] for w in (1, 2, 8, 64)
     ]
     assert ends[0] == pytest.approx(record.cost_s.sum())
-    assert all(a >= b for a, b in zip(ends, ends[1:], strict=False))
+    assert all(a >= b for a, b in itertools.pairwise(ends))
     assert ends[3] >= record.cost_s.sum(axis=1).max() - 1e-9
 
 

@@ -18,7 +18,15 @@ from lamps.policy import contest
 from lamps.policy.curve_samples import curves_of
 from lamps.policy.demands import demands
 from lamps.policy.evaluate import Score
-from lamps.policy.results import Results, load_results, page, parse_results, table, write_report
+from lamps.policy.results import (
+    Results,
+    file_name,
+    load_results,
+    page,
+    parse_results,
+    table,
+    write_report,
+)
 from lamps.policy.scorebook import as_dict
 
 RULES = ("random", "smallest-first", "front-racing", "mo-asha", "oracle")
@@ -111,7 +119,7 @@ def test_report_writes_small_figures_and_the_same_page_again(
         "scores": [as_dict(s) for s in evaluated.scores],
     }  # fmt: skip
     (tmp_path / "results.json").write_text(json.dumps(document))
-    loaded = load_results(tmp_path)
+    (loaded,) = load_results(tmp_path)
     assert loaded == evaluated
     out = tmp_path / "RESULTS.md"
     written = write_report([loaded], out)
@@ -124,7 +132,7 @@ def test_report_writes_small_figures_and_the_same_page_again(
 
 
 def test_documents_that_are_none(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="no results at .*results.json; write some with"):
+    with pytest.raises(ConfigError, match=r"no results in .*; write some with"):
         load_results(tmp_path)
     for text in ("{", "[]", '{"settings": {}, "scores": []}'):
         (tmp_path / "results.json").write_text(text)
@@ -132,6 +140,22 @@ def test_documents_that_are_none(tmp_path: Path) -> None:
             load_results(tmp_path)
     with pytest.raises(ValueError, match="no scores"):
         parse_results({"settings": {"leave_out": "seed"}, "scores": []})
+
+
+def test_a_folder_holds_one_document_per_way_to_leave_out(
+    evaluated: Results, tmp_path: Path
+) -> None:
+    for kind in ("family", "", "task", "held-out"):
+        settings = {"leave_out": kind} if kind != "held-out" else {"held_out": True}
+        document = {"settings": settings, "scores": [as_dict(s) for s in evaluated.scores]}
+        (tmp_path / file_name(kind)).write_text(json.dumps(document))
+    assert [r.kind for r in load_results(tmp_path)] == ["", "held-out", "task", "family"]
+
+
+def test_the_title_says_what_the_weights_have_seen() -> None:
+    settings = {"seen": 2, "tables": [{}, {}, {}]}
+    one = Results(settings, [], [], [])
+    assert one.title == "As they are (the weights were trained on 2 of 3 tables)"
 
 
 def test_cells_cannot_break_a_table() -> None:
