@@ -1,7 +1,6 @@
 """Allocation policies: which trial advances next, and when to stop.
 
-One file per policy; `make` builds one by name. The learned policy joins this table as ``lamps``
-and becomes the default.
+One file per policy; `make` builds one by name. The default is ``lamps``, the learned one.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ __all__ = [
     "names",
 ]
 
-DEFAULT = "front-racing"
+DEFAULT = "lamps"
 
 _SHIPPED = {
     "lamps": "learned:Lamps",
