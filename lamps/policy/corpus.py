@@ -2,7 +2,8 @@
 
 Each episode takes some candidates, some landmarks and some objectives of one table; costs are
 rescaled per candidate, landmarks are blurred (final values are not), sizes are sometimes withheld.
-Families weigh the same, however many tables they have.
+Families weigh the same, however many tables they have; those of the same first name are one
+family, and so are all tables with a single landmark.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class Corpus:
         self.families: dict[str, list[Recorded]] = {}
         for table in tables:
             if len(table.values) >= 2:
-                self.families.setdefault(table.family, []).append(table)
+                self.families.setdefault(_kin(table), []).append(table)
         self.blur = blur
 
     def episodes(self, rng: np.random.Generator, count: int, n: int, k: int, m: int) -> Episodes:
@@ -86,6 +87,14 @@ class Corpus:
         sd = rng.uniform(0, self.blur) * (rng.random() < 0.5) * spread * moving
         out[:, :-1] += rng.normal(size=out[:, :-1].shape) * sd
         return out, exact
+
+
+def _kin(table: Recorded) -> str:
+    """What shares a weight: families of the same first name, and all tables of one landmark.
+
+    In the latter there is nothing to wait for, so there is little to learn.
+    """
+    return table.family.split("-")[0] if table.values.shape[1] > 1 else "one landmark"
 
 
 def _rows(rng: np.random.Generator, have: int, n: int) -> NDArray[np.int64]:

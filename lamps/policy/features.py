@@ -178,13 +178,14 @@ def extrapolations(
     right.
 
     Args:
-        values: [..., K] float64, NaN where unknown; a NaN landmark repeats the one before.
-        fidelities: [K] or [..., K] increasing.
+        values: [..., k] float64, the first ``k`` landmarks, NaN where unknown; a NaN landmark
+            repeats the one before.
+        fidelities: [K] or [..., K] increasing, of all landmarks.
 
     Returns:
-        Two arrays [..., K]: entry ``k`` uses landmarks up to ``k`` alone.
+        Two arrays [..., k]: each entry uses landmarks up to its own alone.
     """
-    f = np.broadcast_to(fidelities, values.shape)
+    f = np.broadcast_to(fidelities, (*values.shape[:-1], np.shape(fidelities)[-1]))
     z = (f + _CURVE_OFFSET) ** -_CURVE_EXPONENT
     end = z[..., -1]
     weight = sum_z = sum_v = sum_zz = sum_zv = sum_vv = np.zeros(values.shape[:-1])
@@ -225,8 +226,9 @@ def state_of(observation: Observation) -> PoolState:
     values = np.where(known[:, :, None], observation.values, np.nan)
     values = np.clip(values, -_LARGEST, _LARGEST)
     curves = np.ascontiguousarray(values.transpose(2, 0, 1))  # [m, n, K]
+    reached = int(at.max(initial=0)) + 1
     with np.errstate(invalid="ignore"):
-        mean, spread = extrapolations(curves, observation.fidelities)
+        mean, spread = extrapolations(curves[..., :reached], observation.fidelities)
     started = landmark >= 0
 
     def pick(table: NDArray[np.float64], level: NDArray[np.int64]) -> Array:

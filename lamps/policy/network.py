@@ -3,13 +3,15 @@
 Each objective of each trial goes through one small encoder; mean and maximum over objectives join
 the trial's own features; mean and maximum over trials make the pool's context, which every trial
 then sees. So permuting trials permutes the scores, permuting objectives changes nothing, and the
-same ten thousand weights serve a pool of 5 and one of 2,000.
+same ten thousand weights serve a pool of 5 and one of 2,000. The score begins as a rule of thumb
+(``p x_i``: what is begun and cheap goes first), so training starts from a sound search and learns
+where to depart from it.
 
     e_io = f(x_io)                                encoded objective o of trial i   (1)
     h_i = g(mean_o e_io, max_o e_io, x_i)         encoded trial   (2)
     c = u(mean_i h_i, max_i h_i, x_pool)          context   (3)
     h'_i = r(h_i, c),   c' = w(mean_i h'_i, max_i h'_i, c)   (4)
-    score_i = s(h'_i, c'),   value = v(c'),   regret = q(c')   (5)
+    score_i = s(h'_i, c') + p x_i,   value = v(c'),   regret = q(c')   (5)
 """
 
 from __future__ import annotations
@@ -20,9 +22,9 @@ import torch
 from torch import Tensor, nn
 
 from lamps.policy.features import OBJECTIVE_FEATURES, POOL_FEATURES, TRIAL_FEATURES
+from lamps.policy.weights import PRIOR, REGRET_LEVELS
 
-REGRET_LEVELS = (0.005, 0.01, 0.02, 0.05)
-"""What `Output.regret` speaks of: the chance that more than this is missing."""
+_PRIOR_COLUMNS = [TRIAL_FEATURES.index(name) for name in PRIOR]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +67,12 @@ class PoolNetwork(nn.Module):
         self.score_trial = nn.Linear(width, half)
         self.score_context = nn.Linear(width, half)
         self.score = nn.Linear(half, 1)
+        self.prior = nn.Linear(len(PRIOR), 1, bias=False)
         self.value = nn.Linear(width, 1)
         self.regret = nn.Linear(width, len(REGRET_LEVELS))
         with torch.no_grad():
             self.score.weight.mul_(0.1)
+            self.prior.weight.copy_(torch.tensor([list(PRIOR.values())]))
 
     def forward(
         self, objectives: Tensor, trials: Tensor, pool: Tensor, present: Tensor, mask: Tensor
@@ -92,7 +96,8 @@ class PoolNetwork(nn.Module):
         h = torch.relu(self.trial_in_context(h) + self.context_to_trial(context)[:, None])
         context = self.context_again(torch.cat([*_pooled(h, there, count), context], dim=1))
         hidden = torch.relu(self.score_trial(h) + self.score_context(context)[:, None])
-        scores = self.score(hidden)[..., 0].masked_fill(~mask, -torch.inf)
+        scores = self.score(hidden)[..., 0] + self.prior(own[:, _PRIOR_COLUMNS]).view(b, n)
+        scores = scores.masked_fill(~mask, -torch.inf)
         return Output(scores, self.value(context)[:, 0], self.regret(context))
 
 

@@ -1,11 +1,13 @@
-"""Training of the learned policy: imitation of hindsight, then masked PPO, in replayed searches.
+"""Training of the learned policy: masked PPO in replayed searches, with hindsight beside it.
 
-Hindsight knows every curve and ranks trials by true gain over the finished front per remaining
-cost. Imitating it, on the states that the network itself visits (DAgger, Ross et al., AISTATS
-2011), teaches what a promising trial looks like; it cannot teach when a cheap landmark is worth
-its price, since hindsight never needs one. That is learned by PPO (Schulman et al., 2017) with the
-mask in the softmax (Huang and Ontanon, 2020), from the area under the regret. A last head learns
-by cross-entropy how likely it is that much is still missing; it is the stop rule.
+The score starts as a rule of thumb (`lamps.policy.weights.PRIOR`); PPO (Schulman et al., 2017)
+with the mask in the softmax (Huang and Ontanon, 2020) learns where to depart from it, from the
+area under the regret. Hindsight knows every curve and ranks trials by true gain over the finished
+front per remaining cost; imitating it a little, on the states that the network itself visits
+(DAgger, Ross et al., AISTATS 2011), teaches what a promising trial looks like. It cannot teach
+when a cheap landmark is worth its price, since hindsight never needs one; a phase of imitation
+alone (``Settings.imitation``) made searches on families left out worse, so there is none. A last
+head learns by cross-entropy how likely it is that much is still missing; it is the stop rule.
 
 All randomness follows from the seed; environments begin anew every ``segment`` iterations, so a
 training that was killed goes on from its last checkpoint with the same numbers.
@@ -83,11 +85,11 @@ class Settings:
     """
 
     seed: int = 0
-    iterations: int = 1200
+    iterations: int = 600
     width: int = 32
     steps: int = 24
     learning_rate: float = 1e-3
-    imitation: float = 0.2
+    imitation: float = 0.0
     imitation_weight: float = 0.05
     entropy: float = 0.003
     epochs: int = 3
@@ -95,10 +97,10 @@ class Settings:
     trace: float = 0.97
     sharpness: float = 2.0
     synthetic: float = 0.5
-    warm_up: float = 0.5
+    warm_up: float = 0.0
     blind: tuple[str, ...] = ()
     average: float = 0.998
-    segment: int = 300
+    segment: int = 200
 
 
 @dataclass(slots=True)

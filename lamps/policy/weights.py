@@ -19,10 +19,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lamps.errors import ConfigError
-from lamps.policy.features import FEATURE_VERSION, Array, Features
+from lamps.policy.features import FEATURE_VERSION, TRIAL_FEATURES, Array, Features
 
 REGRET_LEVELS = (0.005, 0.01, 0.02, 0.05)
 """The last head gives the chance that more than this share of the optimum is missing."""
+
+PRIOR = {"cost_to_end": -10.0, "started": 0.5, "volume_per_cost": 0.0}
+"""Features of a trial that its score is linear in, and the weights that training begins with."""
+_PRIOR_COLUMNS = [TRIAL_FEATURES.index(name) for name in PRIOR]
 
 SHIPPED = Path(__file__).with_name("lamps.safetensors")
 
@@ -83,6 +87,7 @@ class Weights:
             self._linear("score_trial", h) + self._linear("score_context", context)[:, None], 0
         )
         scores = self._linear("score", hidden)[..., 0]
+        scores += (own[:, _PRIOR_COLUMNS] @ self.tensors["prior.weight"][0]).reshape(b, n)
         missing = 1 / (1 + np.exp(-np.clip(self._linear("regret", context), -30, 30)))
         return np.where(mask, scores, -np.inf).astype(np.float32), missing.astype(np.float32)
 
@@ -107,11 +112,13 @@ def save(path: Path, tensors: Mapping[str, Array], metadata: Mapping[str, Any]) 
         tensors: By name.
         metadata: JSON values; ``features`` (version) is added.
     """
-    from safetensors.numpy import save_file
+    from safetensors.numpy import save as packed
 
     text = {"lamps": json.dumps({**metadata, "features": FEATURE_VERSION}, sort_keys=True)}
     partial = path.with_name(path.name + ".part")
-    save_file({k: np.ascontiguousarray(v) for k, v in tensors.items()}, partial, metadata=text)
+    # Through bytes, because safetensors' own writer makes files that only their owner may read.
+    content = packed({k: np.ascontiguousarray(v) for k, v in tensors.items()}, metadata=text)
+    partial.write_bytes(content)
     partial.replace(path)
 
 

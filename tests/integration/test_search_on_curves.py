@@ -25,7 +25,10 @@ def test_every_policy_finds_the_front(
     run = lamps.search(
         problem=f"replay:{curves}", policy=policy, backend=backend, store=store_url, name="r"
     )
-    assert {m.candidate.params["curve"] for m in run.front()} >= {"a", "b"}
+    found = {m.candidate.params["curve"] for m in run.front()}
+    # These throw losers away for good, as their papers do, and may lose a member with them.
+    hasty = policy in ("mo-asha", "hyperband")
+    assert found & {"a", "b"} if hasty else found >= {"a", "b"}
     assert run.record.state == "finished"
     assert lamps.open_store(store_url).check() == []
 
