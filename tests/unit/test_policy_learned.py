@@ -25,7 +25,7 @@ from lamps.policy.weights import Weights  # noqa: E402
 from lamps.testing.pools import Curves  # noqa: E402
 from tests.unit.test_policy_env import any_action, environment  # noqa: E402
 
-QUICK = training.Settings(iterations=4, segment=2, imitation=0.5, steps=4)
+QUICK = training.Settings(iterations=4, segment=2, imitation=0.5, warm_up=0.5, steps=4)
 GROUPS = ((6, 4, 2, 8), (8, 4, 3, 8))
 
 
