@@ -23,6 +23,16 @@ def store_option(command: Command) -> Command:
     )(command)
 
 
+def maximize_option(command: Command) -> Command:
+    """``--maximize NAME``, repeatable."""
+    return click.option(
+        "--maximize",
+        multiple=True,
+        metavar="NAME",
+        help="An objective of which more is better (repeatable).",
+    )(command)
+
+
 def output_options(command: Command) -> Command:
     """``--json`` and ``--nl``: one document, or one object per line, instead of a table."""
     command = click.option("--nl", "nl", is_flag=True, help="Print one JSON object per line.")(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lamps.cli.output import dump, emit, output_options
+from lamps.cli.output import dump, emit, maximize_option, output_options
 from lamps.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -38,12 +38,7 @@ if TYPE_CHECKING:
     help="Who takes part (repeatable).  [default: lamps and all others]",
 )
 @click.option("--weights", metavar="FILE", help="Weights of lamps instead of the shipped ones.")
-@click.option(
-    "--maximize",
-    multiple=True,
-    metavar="NAME",
-    help="An objective of which more is better (repeatable).",
-)
+@maximize_option
 @click.option(
     "--objectives",
     multiple=True,

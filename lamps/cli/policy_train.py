@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from lamps.cli.output import emit, output_options
+from lamps.cli.output import emit, maximize_option, output_options
 from lamps.errors import ConfigError
 
 
@@ -18,12 +18,7 @@ from lamps.errors import ConfigError
     metavar="DIR",
     help="More landmark tables than our own: a folder or file in long form (repeatable).",
 )
-@click.option(
-    "--maximize",
-    multiple=True,
-    metavar="NAME",
-    help="An objective of which more is better (repeatable).",
-)
+@maximize_option
 @click.option(
     "--out",
     default="lamps-policy.safetensors",

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
-from lamps.cli.output import emit, output_options, store_option
+from lamps.cli.output import emit, maximize_option, output_options, store_option
 from lamps.config import load_settings
 from lamps.errors import ConfigError, LampsError, ProblemError, UnknownMethod, did_you_mean
 from lamps.tables import BadRow, Imported, Importer, LandmarkTable, check_table, read_tables
@@ -24,15 +24,6 @@ def tables_option(command: Command) -> Command:
         "--tables",
         metavar="DIR",
         help="Folder of tables.  [default: $LAMPS_TABLES or ~/.local/share/lamps/tables]",
-    )(command)
-
-
-def _maximize_option(command: Command) -> Command:
-    return click.option(
-        "--maximize",
-        multiple=True,
-        metavar="NAME",
-        help="An objective of which more is better (repeatable).",
     )(command)
 
 
@@ -141,7 +132,7 @@ def formats(as_json: bool, nl: bool) -> None:
     metavar="NAME",
     help="Layout of the source; lamps table formats lists them.",
 )
-@_maximize_option
+@maximize_option
 @click.option("--family", metavar="NAME", help="Family of the problems.")
 @click.option("--name", metavar="NAME", help="Name of the file that is written.")
 @click.option("--replace", "replace_", is_flag=True, help="Replace other tables of that name.")
@@ -265,7 +256,7 @@ def export(runs: Sequence[str], out: Path, store: str | None, as_json: bool, nl:
 
 @table.command()
 @click.argument("source", metavar="FILE_OR_NAME")
-@_maximize_option
+@maximize_option
 @tables_option
 @output_options
 def check(

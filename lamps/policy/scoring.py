@@ -26,7 +26,9 @@ class Target:
     """What there is to find in a pool.
 
     Args:
-        final: [n, m] values of trials that can be finished; NaN for the others.
+        final: [n, m] values of trials that can be finished, in units of their range above the
+            best; NaN for the others.
+        untouched: [n, m] values at landmark 0 on the same scale.
         reference: [m].
         optimum: Hypervolume of all of them.
         exhaustive_s: Seconds of everything, one landmark after another.
@@ -34,6 +36,7 @@ class Target:
     """
 
     final: Floats
+    untouched: Floats
     reference: Floats
     optimum: float
     exhaustive_s: float
@@ -47,7 +50,7 @@ def target_of(pool: Recorded) -> Target:
     known = final[whole]
     if not len(known):
         m = pool.values.shape[2]
-        return Target(final, np.zeros(m), 0.0, _total(pool), 0)
+        return Target(final, pool.values[:, 0], np.zeros(m), 0.0, _total(pool), 0)
     low, high = known.min(axis=0), known.max(axis=0)
     span = np.where(high > low, high - low, np.maximum(np.abs(high), 1.0))
     # In units of the range, so that a box of bytes times seconds does not overflow.
@@ -55,7 +58,8 @@ def target_of(pool: Recorded) -> Target:
     reference = np.full(final.shape[1], 1.1)
     optimum = pareto.hypervolume(final[whole], reference)
     n_front = int(pareto.is_nondominated(final[whole]).sum())
-    return Target(final, reference, optimum, _total(pool), n_front)
+    untouched = (pool.values[:, 0] - low) / span
+    return Target(final, untouched, reference, optimum, _total(pool), n_front)
 
 
 def _total(pool: Recorded) -> float:
@@ -112,10 +116,9 @@ def curve(trace: Trace, pool: Recorded, target: Target, *, zero_shot: bool = Fal
         counts = counts | (trace.ok & (trace.level == 0))
     at, share, have = [], [], 0.0
     points = np.full(target.final.shape, np.nan)
-    start = _zero_values(pool) if zero_shot else target.final
     for event in np.flatnonzero(counts):
         trial = trace.trial[event]
-        new = target.final[trial] if trace.level[event] == last else start[trial]
+        new = (target.final if trace.level[event] == last else target.untouched)[trial]
         old = points[trial].copy()
         points[trial] = new
         living = points[~np.isnan(points[:, 0])]
@@ -127,11 +130,3 @@ def curve(trace: Trace, pool: Recorded, target: Target, *, zero_shot: bool = Fal
         share.append(have)
     end = float(trace.at_s[-1]) if len(trace.at_s) else 0.0
     return Curve(np.array(at), np.array(share), end)
-
-
-def _zero_values(pool: Recorded) -> Floats:
-    known = pool.values[pool.whole, -1]
-    low, high = known.min(axis=0), known.max(axis=0)
-    span = np.where(high > low, high - low, np.maximum(np.abs(high), 1.0))
-    scaled: Floats = (pool.values[:, 0] - low) / span
-    return scaled
