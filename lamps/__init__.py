@@ -18,6 +18,7 @@ __version__ = "0.1.0"
 _PUBLIC = {
     "search": "lamps.api",
     "resume": "lamps.api",
+    "replicate": "lamps.api",
     "open_store": "lamps.runs",
     "Run": "lamps.runs",
     "Store": "lamps.runs",
@@ -50,12 +51,13 @@ __all__ = [
     "Store",
     "__version__",
     "open_store",
+    "replicate",
     "resume",
     "search",
 ]
 
 if TYPE_CHECKING:
-    from lamps.api import resume, search
+    from lamps.api import replicate, resume, search
     from lamps.errors import LampsError
     from lamps.front import Front, Member
     from lamps.method import Family, Method, MethodSpec, Problem

@@ -1,4 +1,4 @@
-"""What a notebook user types: `search`, `resume`, `open_store`, and the runs they give back."""
+"""What a notebook user types: `search`, `resume`, `replicate`, `open_store`, and their results."""
 
 from __future__ import annotations
 
@@ -16,6 +16,10 @@ from lamps.catalogue import build_pool, method_classes, open_problem, short_labe
 from lamps.config import load_settings, parse_bytes, parse_duration
 from lamps.errors import ConfigError, StateError, UnknownMethod, did_you_mean
 from lamps.method import Problem
+from lamps.replication import Say
+from lamps.replication_page import page
+from lamps.replication_results import ReplicationResult
+from lamps.replication_runs import measure_again
 from lamps.runs import Run, Store, open_store
 from lamps.scheduler.backend import Backend
 from lamps.scheduler.controller import Controller
@@ -26,7 +30,18 @@ from lamps.store import Store as SqlStore
 from lamps.store.engine import parse_url
 from lamps.types import Budget, Candidate, Resources
 
-__all__ = ["BACKENDS", "Run", "Store", "make_backend", "open_store", "resume", "search"]
+__all__ = [
+    "BACKENDS",
+    "ReplicationResult",
+    "Run",
+    "Store",
+    "make_backend",
+    "open_store",
+    "replicate",
+    "replication_page",
+    "resume",
+    "search",
+]
 
 BACKENDS = ("ray", "local", "replay")
 
@@ -241,6 +256,63 @@ def resume(
         )
         outcome = _drive(database, run, opened, engine, str(path), listener)
     return Run(settings.store, name, outcome)
+
+
+def replicate(
+    method: str,
+    *,
+    profile: str = "quick",
+    seeds: Sequence[int] = (),
+    claims: Sequence[str] = (),
+    again: bool = False,
+    store: str | None = None,
+    plugin_path: str | None = None,
+    say: Say | None = None,
+) -> ReplicationResult:
+    """Measure what a paper claims about a method, side by side with its controls.
+
+    What is in the store already is not measured again: an interrupted call goes on where it was.
+
+    Args:
+        method: Name of the method, or ``FAMILY/NAME``.
+        profile: ``quick`` (minutes on one core) or ``full``.
+        seeds: Seeds; those of the replication if empty.
+        claims: Ids of claims; all of the profile if empty.
+        again: Measure anew what is stored, in its place.
+        store: SQLAlchemy URL of the database.
+        plugin_path: Folders with loose plugins.
+        say: Takes one line per measurement; None is silent.
+
+    Raises:
+        UnknownMethod: No such method, or one without a replication.
+        ConfigError: A profile, seed or claim that cannot be used.
+        MethodFailed: The replication raised; what was measured before is stored.
+    """
+    settings = load_settings({"store": store, "plugin_path": plugin_path})
+    with SqlStore.open(settings.store) as database:
+        return measure_again(
+            database,
+            method,
+            profile=profile,
+            seeds=seeds,
+            claims=claims,
+            again=again,
+            plugin_path=settings.plugin_path,
+            say=say or (lambda line: None),
+        )
+
+
+def replication_page(*, store: str | None = None) -> str:
+    """The results of all finished replications in a store, as one page of Markdown.
+
+    Args:
+        store: SQLAlchemy URL of the database.
+
+    Raises:
+        StoreError: The store holds none.
+    """
+    with open_store(store, create=False) as opened:
+        return page(opened.replications())
 
 
 def _drive(

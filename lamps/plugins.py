@@ -6,6 +6,9 @@ Another distribution may add methods to a family by an entry point of the same n
 has no ``_problem.py``. A folder that the user names (``LAMPS_PLUGIN_PATH``, layout
 ``FOLDER/FAMILY/METHOD.py``) works the same way; nothing else is ever loaded.
 
+In the folder ``_replications`` of such a package, ``model_soup.py`` holds the replication of the
+method ``model-soup``, whoever ships that.
+
 A plugin that is broken, outdated or a duplicate is listed with the reason and never stops the
 rest.
 """
@@ -16,6 +19,7 @@ import functools
 import hashlib
 import importlib
 import importlib.util
+import inspect
 import os
 import re
 import sys
@@ -31,17 +35,19 @@ import pluggy
 from lamps import hookspecs
 from lamps.errors import ContractError, PluginError, UnknownMethod, did_you_mean
 from lamps.method import CONTRACT_VERSION, Family, Method
+from lamps.replication import Replication
 
 GROUP = "lamps"
 HOOK_GROUP = "lamps.hooks"
 _OURS = "lamps-automl"
 _FOLDER_PACKAGE = "lamps_folder_plugins"
 _PLUGIN_PATH = "lamps_plugin_path"
+_REPLICATIONS = "_replications"
 
 
 @dataclass(frozen=True, slots=True)
 class MethodEntry:
-    """Where a method lives; nothing of it has been imported."""
+    """Where a method or a replication lives; nothing of it has been imported."""
 
     family: str
     name: str
@@ -80,6 +86,7 @@ class Registry:
 
     families: dict[str, FamilyEntry] = field(default_factory=dict)
     methods: dict[tuple[str, str], MethodEntry] = field(default_factory=dict)
+    replications: dict[tuple[str, str], MethodEntry] = field(default_factory=dict)
     troubles: list[Trouble] = field(default_factory=list)
     _loaded: dict[tuple[str, str], type[Method[Any, Any]]] = field(default_factory=dict)
     _opened: dict[str, Family] = field(default_factory=dict)
@@ -161,6 +168,54 @@ class Registry:
         raise UnknownMethod(
             f"no method {name!r}. {did_you_mean(bare, [n for _, n in self.methods])}"
         )
+
+    def find_replication(self, name: str) -> MethodEntry:
+        """The entry of the replication of a method, by the method's bare name or ``FAMILY/NAME``.
+
+        Raises:
+            UnknownMethod: No such method, or one without a replication.
+        """
+        method = self.find_method(name)
+        key = (method.family, method.name)
+        if key not in self.replications:
+            known = ", ".join(sorted(f"{f}/{n}" for f, n in self.replications)) or "none"
+            raise UnknownMethod(
+                f"method {method.name!r} of family {method.family!r} has no replication. "
+                f"Methods with one: {known}"
+            )
+        return self.replications[key]
+
+    def load_replication(self, family: str, name: str) -> Replication:
+        """The replication of a method; imports its file.
+
+        Raises:
+            PluginError: Its file cannot be imported.
+            ContractError: Its file does not hold exactly one replication with claims of its own.
+        """
+        entry = self.replications[family, name]
+        module = _import(entry.module, f"replication of {family}/{name}")
+        return _replication(module, entry)
+
+
+def _replication(module: ModuleType, entry: MethodEntry) -> Replication:
+    found = [
+        value
+        for value in vars(module).values()
+        if isinstance(value, type)
+        and issubclass(value, Replication)
+        and value.__module__ == module.__name__
+        and not inspect.isabstract(value)
+    ]
+    where = f"replication of {entry.family}/{entry.name} from {entry.distribution}"
+    if len(found) != 1:
+        raise ContractError(
+            f"{where}: its file defines {len(found)} replications, expected exactly one"
+        )
+    made = found[0]()
+    ids = [claim.id for claim in getattr(made, "claims", ())]
+    if not ids or len(set(ids)) < len(ids):
+        raise ContractError(f"{where}: its claims are {ids}, expected at least one, each id once")
+    return made
 
 
 def _method_class(module: ModuleType, entry: MethodEntry) -> type[Method[Any, Any]]:
@@ -247,6 +302,7 @@ def _register(found: Registry, entries: list[tuple[str, str, str, str, Path]]) -
             )
             continue
         found.families[family] = FamilyEntry(family, package, path, dist, version)
+    usable = []
     # Methods of a family's owner come first, so that nobody can replace one of them.
     for entry in sorted(
         entries, key=lambda e: e[0] in found.families and found.families[e[0]].package != e[1]
@@ -259,6 +315,7 @@ def _register(found: Registry, entries: list[tuple[str, str, str, str, Path]]) -
             continue
         if (path / "_problem.py").is_file() and found.families[family].package != package:
             continue  # the duplicate family that was named above
+        usable.append(entry)
         for file in sorted(path.glob("[a-zA-Z]*.py")):
             name = file.stem.replace("_", "-")
             if (family, name) in found.methods:
@@ -269,6 +326,26 @@ def _register(found: Registry, entries: list[tuple[str, str, str, str, Path]]) -
                 continue
             found.methods[family, name] = MethodEntry(
                 family, name, f"{package}.{file.stem}", file, dist, version
+            )
+    # After all methods: a replication may come before its method, and from somebody else.
+    for entry in usable:
+        _register_replications(found, entry)
+
+
+def _register_replications(found: Registry, entry: tuple[str, str, str, str, Path]) -> None:
+    family, package, dist, version, path = entry
+    for file in sorted((path / _REPLICATIONS).glob("[a-zA-Z]*.py")):
+        name = file.stem.replace("_", "-")
+        what = f"replication of {family}/{name}"
+        if (family, name) in found.replications:
+            first = found.replications[family, name].distribution
+            found.troubles.append(Trouble(what, dist, f"duplicate: already provided by {first}"))
+        elif (family, name) not in found.methods:
+            found.troubles.append(Trouble(what, dist, "there is no such method"))
+        else:
+            module = f"{package}.{_REPLICATIONS}.{file.stem}"
+            found.replications[family, name] = MethodEntry(
+                family, name, module, file, dist, version
             )
 
 

@@ -15,7 +15,7 @@ from lamps.errors import ConfigError, StoreError, did_you_mean
 from lamps.front import Front, Member
 from lamps.scheduler.export import export_member
 from lamps.scheduler.progress import Outcome
-from lamps.store import DecisionRecord, FinalValues, RunSummary, Trial
+from lamps.store import DecisionRecord, FinalValues, RunSummary, StoredReplication, Trial
 from lamps.store import Run as StoredRun
 from lamps.store import Store as SqlStore
 from lamps.table_export import table_of_run
@@ -61,6 +61,10 @@ class Store:
     def runs(self) -> list[RunSummary]:
         """All runs, newest first."""
         return self._sql.runs()
+
+    def replications(self) -> list[StoredReplication]:
+        """All replications with their measurements, in the order in which they were begun."""
+        return self._sql.replications()
 
     def check(self) -> list[str]:
         """What is wrong with the database; empty if nothing is."""

@@ -26,6 +26,7 @@ _COMMANDS = {
     "compare": ("compare:compare", "Compare the fronts of two runs of one problem."),
     "export": ("export:export", "Write a fitted candidate where plain libraries can load it."),
     "predict": ("export:predict", "Answers of an exported candidate for new data."),
+    "replicate": ("replicate:replicate", "Measure what a paper claims about a method."),
     "method": ("method:method", "List, show and check methods."),
     "model": ("model:model", "List, show and add pretrained models."),
     "policy": ("policy:policy", "List, train, compare and show allocation policies."),

@@ -20,6 +20,7 @@ from lamps.store.records import (
     TestScore,
     Trial,
 )
+from lamps.store.replication_records import ReplicationSpec, StoredReplication, StoredSeed
 from lamps.store.store import Store
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "PolicyRecord",
     "PolicyScore",
     "PoolMember",
+    "ReplicationSpec",
     "Run",
     "RunHead",
     "RunSpec",
@@ -36,6 +38,8 @@ __all__ = [
     "Store",
     "StoredCheckpoint",
     "StoredEvaluation",
+    "StoredReplication",
+    "StoredSeed",
     "TestScore",
     "Trial",
 ]

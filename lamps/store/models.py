@@ -317,3 +317,65 @@ class PolicyScoreRow(Base):
     stop_time: Mapped[float | None] = mapped_column(Real)
     decision_ms: Mapped[float | None] = mapped_column(Real)
     created_at: Mapped[float]
+
+
+class ReplicationRow(Base):
+    """The claims about one method at one version, measured on one set of data.
+
+    See `lamps.replication`.
+    """
+
+    __tablename__ = "replications"
+
+    key: Mapped[str] = mapped_column(String(64), unique=True)  # digest of all up to the next line
+    family: Mapped[str] = mapped_column(NAME)
+    method: Mapped[str] = mapped_column(NAME, index=True)
+    method_version: Mapped[str] = mapped_column(NAME)
+    version: Mapped[str] = mapped_column(NAME)
+    profile: Mapped[str] = mapped_column(NAME)
+    fingerprint: Mapped[str] = mapped_column(NAME)
+    # What is said about the method; replaced each time the replication is run.
+    summary: Mapped[str]
+    paper: Mapped[Any | None] = mapped_column(JsonText)
+    created_at: Mapped[float]
+
+
+class ReplicationClaimRow(Base):
+    """One claim of a replication; see `lamps.replication.Claim`."""
+
+    __tablename__ = "replication_claims"
+    __table_args__ = (UniqueConstraint("replication_id", "name", "version"),)
+
+    replication_id: Mapped[int] = mapped_column(ForeignKey("replications.id"))
+    name: Mapped[str] = mapped_column(NAME)
+    version: Mapped[str] = mapped_column(NAME)
+    position: Mapped[int]  # among the claims of today; -1 where it is none of them any more
+    definition: Mapped[Any] = mapped_column(JsonText)
+
+
+class ReplicationSeedRow(Base):
+    """How far one claim was measured with one seed."""
+
+    __tablename__ = "replication_seeds"
+    __table_args__ = (UniqueConstraint("claim_id", "seed"),)
+
+    claim_id: Mapped[int] = mapped_column(ForeignKey("replication_claims.id"))
+    seed: Mapped[int] = mapped_column(Seed)
+    facts: Mapped[Any | None] = mapped_column(JsonText)  # machine and versions
+    wall_s: Mapped[float | None] = mapped_column(Real)
+    begun_at: Mapped[float]
+    finished_at: Mapped[float | None]
+
+
+class ReplicationMeasurementRow(Base):
+    """One pair of numbers; see `lamps.replication.Measurement`."""
+
+    __tablename__ = "replication_measurements"
+    __table_args__ = (UniqueConstraint("seed_id", "unit"),)
+
+    seed_id: Mapped[int] = mapped_column(ForeignKey("replication_seeds.id"))
+    unit: Mapped[str] = mapped_column(NAME)
+    newcomer: Mapped[float | None] = mapped_column(Real)
+    comparison: Mapped[float | None] = mapped_column(Real)
+    details: Mapped[Any] = mapped_column(JsonText)
+    created_at: Mapped[float]

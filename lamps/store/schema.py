@@ -24,7 +24,7 @@ from lamps.store.models import Base
 if TYPE_CHECKING:
     from alembic.config import Config
 
-HEAD = "0002"
+HEAD = "0003"
 """The newest migration: the schema that this release reads and writes."""
 VERSION_TABLE = "lamps_schema_version"
 """Alembic's version table, under our own name: a PostgreSQL database may be shared."""

@@ -20,6 +20,7 @@ from typing import Any, Literal, Self, TypeVar
 
 from sqlalchemy import URL, Connection, Engine
 
+from lamps.replication import Measurement
 from lamps.store import (
     claims,
     decisions,
@@ -29,6 +30,7 @@ from lamps.store import (
     policies,
     policy_scores,
     queries,
+    replications,
     runs,
     schema,
 )
@@ -45,6 +47,7 @@ from lamps.store.records import (
     RunSummary,
     Trial,
 )
+from lamps.store.replication_records import ReplicationSpec, StoredReplication
 from lamps.store.states import RunState
 from lamps.types import Budget, Candidate, Cost, Json
 
@@ -448,6 +451,67 @@ class Store:
     def policy_scores(self) -> list[PolicyScore]:
         """All scores of policies in the order in which they came."""
         return self._read(policy_scores.listed)
+
+    # Replications ------------------------------------------------------------
+
+    def begin_replication(self, spec: ReplicationSpec) -> int:
+        """Create a replication or go on with it; its claims and texts are those of the spec.
+
+        Returns:
+            Its id, for the calls below.
+
+        Raises:
+            StoreError: A name that cannot be stored.
+        """
+        return self._write(lambda c: replications.begin(c, spec, time.time()))
+
+    def begin_seed(
+        self, replication_id: int, seed: int, claims: Sequence[str], *, again: bool = False
+    ) -> None:
+        """Write that claims are being measured with a seed; ``again`` deletes what there was."""
+
+        def work(connection: Connection) -> None:
+            if again:
+                replications.forget_seed(connection, replication_id, seed, claims)
+            replications.begin_seed(connection, replication_id, seed, claims, time.time())
+
+        self._write(work)
+
+    def add_measurement(self, replication_id: int, measurement: Measurement) -> bool:
+        """Keep one pair of numbers of a claim and seed that were begun.
+
+        Returns:
+            Whether it is new; a pair of the same claim, seed and unit is kept once, as it came
+            first.
+
+        Raises:
+            StoreError: Its claim was not begun with its seed.
+        """
+        return self._write(lambda c: replications.add(c, replication_id, measurement, time.time()))
+
+    def finish_seed(
+        self,
+        replication_id: int,
+        seed: int,
+        claims: Sequence[str],
+        *,
+        facts: Mapping[str, Json],
+        wall_s: float,
+    ) -> None:
+        """Write that claims were measured to the end with a seed, on what machine."""
+        self._write(
+            lambda c: replications.finish_seed(
+                c, replication_id, seed, claims, facts, wall_s, time.time()
+            )
+        )
+
+    def replication(self, replication_id: int) -> StoredReplication:
+        """A replication with all that was measured."""
+        return self._read(lambda c: replications.one(c, replication_id))
+
+    def replications(self) -> list[StoredReplication]:
+        """All replications in the order in which they were begun."""
+        return self._read(replications.listed)
 
     def _read(self, work: Callable[[Connection], T]) -> T:
         return engine.read(self._engine, work)

@@ -92,6 +92,23 @@ def test_its_methods_keep_the_contract(name: str, run: Lamps) -> None:
     assert len(rows) > 15
 
 
+def test_what_its_paper_claims_is_measured_and_reported(run: Lamps, tmp_path: Path) -> None:
+    listed = answer(run("replicate", "--list", "--json"))
+    mine = [r for r in listed if r["family"] == FAMILY]
+    assert [(r["method"], r["from"]) for r in mine] == [
+        ("polynomial-ridge", "lamps-example-plugin")
+    ]
+    found = answer(run("replicate", "polynomial-ridge", "--json"))
+    assert [(c["id"], c["verdict"]) for c in found["claims"]] == [
+        ("C1", "held"),
+        ("C2", "fails as expected"),
+    ]
+    assert found["new_measurements"] == len(found["measurements"]) > 10
+    assert answer(run("replicate", "polynomial-ridge", "--json"))["new_measurements"] == 0
+    answer(run("replicate", "--report", "--json"))
+    assert "Biased Estimation" in (tmp_path / "RESULTS.md").read_text(encoding="utf-8")
+
+
 def test_its_family_keeps_its_promises(site: Path, tmp_path: Path) -> None:
     script = """
     from lamps.plugins import registry
