@@ -14,10 +14,10 @@ export OMP_NUM_THREADS ?= 1
 
 setup: $(STAMP)
 
-$(STAMP): pyproject.toml constraints.txt zoo-packages.txt
+$(STAMP): pyproject.toml constraints.txt zoo-packages.txt oracle-packages.txt
 	test -x $(PY) || python3 -m venv $(VENV)
 	$(PY) -m pip install --quiet --upgrade-strategy only-if-needed -c constraints.txt torch==2.13.0 -e '.[dev]'
-	$(PY) -m pip install --quiet --no-deps -r zoo-packages.txt
+	$(PY) -m pip install --quiet --no-deps -r zoo-packages.txt -r oracle-packages.txt
 	# One of them brings its own tests as a top-level package, which would hide ours.
 	rm -rf $(VENV)/lib/python*/site-packages/tests
 	touch $@

@@ -1,0 +1,1 @@
+"""Merging experts that were fine-tuned from one base into one model."""
