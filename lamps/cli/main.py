@@ -6,6 +6,7 @@ and resumable.
 
 from __future__ import annotations
 
+import functools
 import io
 import sys
 import warnings
@@ -23,6 +24,7 @@ _COMMANDS = {
     "resume": ("search:resume", "Go on with an interrupted search."),
     "status": ("status:status", "List runs, or show how far one is."),
     "front": ("front:front", "Show, filter, pick from or plot the Pareto front of a run."),
+    "report": ("report:report", "Write one HTML file about a run."),
     "compare": ("compare:compare", "Compare the fronts of two runs of one problem."),
     "export": ("export:export", "Write a fitted candidate where plain libraries can load it."),
     "predict": ("export:predict", "Answers of an exported candidate for new data."),
@@ -59,6 +61,7 @@ class LazyGroup(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Our commands in the order of a user's work, then those of plugins."""
+        _with_plugins()
         return [*_COMMANDS, *sorted(set(self.commands) - set(_COMMANDS))]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -68,10 +71,12 @@ class LazyGroup(click.Group):
             command = getattr(import_module(f"lamps.cli.{module}"), attribute)
             assert isinstance(command, click.Command)
             return command
+        _with_plugins()
         return super().get_command(ctx, cmd_name)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """One line per command, without importing any."""
+        """One line per command, importing none of ours."""
+        _with_plugins()
         rows = [(name, text) for name, (_, text) in _COMMANDS.items()]
         rows += [
             (name, command.get_short_help_str())
@@ -113,16 +118,12 @@ def cli(ctx: click.Context, verbose: bool) -> None:
     ctx.obj = {"verbose": verbose}
 
 
+@functools.cache
 def _with_plugins() -> None:
-    """Let plugins add commands; only where a hook distribution beside ours is installed."""
-    from importlib.metadata import entry_points
+    """Let hooks add commands, once, and only where the commands of plugins are asked for."""
+    from lamps.plugins import hooks
 
-    # Our own hooks add none, and loading them would make every start slower.
-    others = {p.dist.name if p.dist else "" for p in entry_points(group="lamps.hooks")}
-    if others - {"lamps-automl"}:
-        from lamps.plugins import hooks
-
-        hooks().hook.lamps_register_commands(cli=cli)
+    hooks().hook.lamps_register_commands(cli=cli)
 
 
 def _show_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
@@ -140,7 +141,6 @@ def entry(arguments: list[str] | None = None) -> None:
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
         with terminated_like_interrupted():
-            _with_plugins()
             result = cli.main(args=arguments, prog_name="lamps", standalone_mode=False)
         code = result if isinstance(result, int) else 0
         sys.stdout.flush()
