@@ -118,7 +118,7 @@ def restore_method(task: LandmarkTask, problem: Problem) -> tuple[Method[Any, An
 
 
 def run_landmark(task: LandmarkTask, problem: Problem) -> LandmarkResult:
-    """Run one landmark; never raises, except for KeyboardInterrupt."""
+    """Run one landmark; raises nothing but KeyboardInterrupt and Ray's own end of a worker."""
     started, cpu = time.perf_counter(), time.process_time()
     _reset_peak_memory()
     evaluation: Evaluation | None = None
@@ -138,6 +138,8 @@ def run_landmark(task: LandmarkTask, problem: Problem) -> LandmarkResult:
     except StoreError as error:
         return LandmarkResult(key=task.key, kind="storage", error=str(error))
     except (Exception, SystemExit) as error:
+        if hasattr(error, "ray_terminate_msg"):
+            raise  # Ray ends this process, as on SIGTERM: the worker dies, the method did nothing
         # Methods are foreign code: whatever they raise fails their trial, and only that.
         if isinstance(error, OSError) and error.errno == errno.ENOSPC:
             return LandmarkResult(key=task.key, kind="storage", error=f"disk full: {error}")

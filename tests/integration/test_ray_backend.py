@@ -42,6 +42,7 @@ def test_crashes_are_retried_and_counted_once(
         curve("b", fault="kill", fault_flag=str(tmp_path / "struck")),
         curve("c", fault="kill"),
         curve("d", fault="raise"),
+        curve("a", fault="terminate", fault_flag=str(tmp_path / "told")),
     ]
     run = lamps.search(
         problem=f"replay:{curves}",
@@ -51,11 +52,13 @@ def test_crashes_are_retried_and_counted_once(
         store=store_url,
     )
     trials = run.trials()
-    assert [t.state for t in trials] == ["complete", "complete", "crashed", "failed"]
+    states = ["complete", "complete", "crashed", "failed", "complete"]
+    assert [t.state for t in trials] == states
+    assert (tmp_path / "told").exists()  # SIGTERM has ended the worker, not the trial
     assert trials[2].attempts == 3
     assert "WorkerCrashed" in (trials[2].error or "")
     assert [e.landmark for e in trials[1].evaluations] == [0, 1, 2, 3]
-    assert run.record.n_evaluations == 4 + 4 + 1 + 1
+    assert run.record.n_evaluations == 4 + 4 + 1 + 1 + 4
     assert lamps.open_store(store_url).check() == []
 
 

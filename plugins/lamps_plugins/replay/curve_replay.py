@@ -24,7 +24,19 @@ from lamps.method import Method, MethodSpec, State, Tags
 from lamps.types import Evaluation, Split
 from lamps_plugins.replay._problem import ReplayProblem
 
-FAULTS = ("none", "raise", "exit", "kill", "nan", "inf", "huge", "text", "nothing", "fill-disk")
+FAULTS = (
+    "none",
+    "raise",
+    "exit",
+    "kill",
+    "terminate",
+    "nan",
+    "inf",
+    "huge",
+    "text",
+    "nothing",
+    "fill-disk",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +95,9 @@ class CurveReplay(Method[ReplayProblem, Params]):
             sys.exit(7)
         if self.params.fault == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
+        if self.params.fault == "terminate":
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(1.0)  # the handler raises here
 
     def _struck_before(self) -> bool:
         if not self.params.fault_flag:
