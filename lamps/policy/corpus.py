@@ -1,9 +1,11 @@
 """Episodes cut out of landmark tables, disturbed so that nothing but the principle repeats.
 
-Each episode takes some candidates, some landmarks and some objectives of one table; costs are
-rescaled per candidate, landmarks are blurred (final values are not), sizes are sometimes withheld.
-Families weigh the same, however many tables they have; those of the same first name are one
-family, and so are all tables with a single landmark.
+Half of the episodes are pools as a search meets them: whole tables, or as many of their
+candidates and evenly spaced landmarks as fit. The others take any candidates and landmarks; costs
+are rescaled per candidate, landmarks are blurred (final values are not). Objectives are drawn in
+both, and sizes are often withheld: many tables from elsewhere have none. Families weigh the same,
+however many tables they have; those of the same first name are one family, and so are all tables
+with a single landmark.
 """
 
 from __future__ import annotations
@@ -16,6 +18,11 @@ from numpy.typing import NDArray
 from lamps.pareto import Floats
 from lamps.policy.episodes import Episodes, make_episodes
 from lamps.policy.recorded import Recorded
+
+PLAIN = 0.5
+"""Share of episodes that are cut from a table without any disturbance."""
+SIZED = 0.6
+"""Share of episodes in which the sizes of candidates are known."""
 
 
 class Corpus:
@@ -47,14 +54,15 @@ class Corpus:
         for e in range(count):
             family = self.families[names[rng.integers(len(names))]]
             table = family[rng.integers(len(family))]
-            rows = _rows(rng, len(table.values), n)
-            kept = _levels(rng, len(table.fidelities), k)
+            plain = rng.random() < PLAIN
+            rows = _rows(rng, len(table.values), n, plain=plain)
+            kept = _levels(rng, len(table.fidelities), k, plain=plain)
             v, c, ok = _thinned(table, rows, kept)
-            v, exact = self._objectives(rng, v, c, m)
+            v, exact = self._objectives(rng, v, c, m, plain=plain)
             x, y = len(rows), len(kept)
-            values[e, :x, :y], cost[e, :x, :y] = v, _rescaled(rng, c)
+            values[e, :x, :y], cost[e, :x, :y] = v, _rescaled(rng, c, plain=plain)
             fidelities[e, :y], levels[e], present[e, :x] = table.fidelities[kept], y, True
-            if rng.random() < 0.8:
+            if rng.random() < SIZED:
                 size[e, :x] = table.size[rows]
             limit[e, :x] = ok.cumprod(axis=1).sum(axis=1) - 1
             truth[e, :x] = exact
@@ -65,7 +73,7 @@ class Corpus:
         )
 
     def _objectives(
-        self, rng: np.random.Generator, v: Floats, c: Floats, m: int
+        self, rng: np.random.Generator, v: Floats, c: Floats, m: int, *, plain: bool
     ) -> tuple[Floats, Floats]:
         """``m`` objectives, with noise on landmarks, and the final values without."""
         have = v.shape[2]
@@ -84,7 +92,7 @@ class Corpus:
             )
         spread = np.where(np.isfinite(spread), spread, 0.0)
         moving = (np.nanmax(out, axis=1) != np.nanmin(out, axis=1)).any(axis=0)
-        sd = rng.uniform(0, self.blur) * (rng.random() < 0.5) * spread * moving
+        sd = rng.uniform(0, self.blur) * (rng.random() < 0.5) * (not plain) * spread * moving
         out[:, :-1] += rng.normal(size=out[:, :-1].shape) * sd
         return out, exact
 
@@ -97,17 +105,19 @@ def _kin(table: Recorded) -> str:
     return table.family.split("-")[0] if table.values.shape[1] > 1 else "one landmark"
 
 
-def _rows(rng: np.random.Generator, have: int, n: int) -> NDArray[np.int64]:
+def _rows(rng: np.random.Generator, have: int, n: int, *, plain: bool) -> NDArray[np.int64]:
     most = min(have, n)
-    count = int(rng.integers(min(6, most), most + 1))
+    count = most if plain else int(rng.integers(min(6, most), most + 1))
     return rng.permutation(have)[:count]
 
 
-def _levels(rng: np.random.Generator, have: int, k: int) -> NDArray[np.int64]:
-    """First, last, and some between."""
+def _levels(rng: np.random.Generator, have: int, k: int, *, plain: bool) -> NDArray[np.int64]:
+    """First, last, and some between: evenly spaced ones if ``plain``."""
     if have <= 2:
         return np.arange(have)
     most = min(have, k)
+    if plain:
+        return np.unique(np.linspace(0, have - 1, most).round().astype(np.int64))
     count = most if rng.random() < 0.5 else int(rng.integers(min(3, most), most + 1))
     between = rng.permutation(np.arange(1, have - 1))[: max(count - 2, 0)]
     return np.sort(np.concatenate([[0, have - 1], between]).astype(np.int64))
@@ -125,7 +135,7 @@ def _thinned(
     return table.values[rows][:, kept], cost, table.measured[rows][:, kept]
 
 
-def _rescaled(rng: np.random.Generator, cost: Floats) -> Floats:
-    factor = np.exp(rng.normal(size=(len(cost), 1)) * rng.choice([0.0, 0.1, 0.5]))
-    scaled: Floats = cost * factor * np.exp(rng.normal() * 2)
+def _rescaled(rng: np.random.Generator, cost: Floats, *, plain: bool) -> Floats:
+    noise = rng.normal(size=(len(cost), 1)) * rng.choice([0.0, 0.1, 0.5])
+    scaled: Floats = cost * np.exp(noise * (not plain)) * np.exp(rng.normal() * 2)
     return scaled

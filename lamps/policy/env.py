@@ -4,7 +4,7 @@ One step is one decision. After it, time goes on until a worker is free and some
 with ``W`` workers, decisions are taken while up to ``W - 1`` landmarks are in flight. Actions are
 the trials and, last, *stop*. The reward of a step is minus the area under the weighted regret
 (`lamps.policy.episodes.regret_weight`) of *finished* trials since the last step, in units of the
-oracle's area; so a return of -1 is as good as hindsight, whatever the table.
+area of smallest-first; so a return of -1 is as good as that rule, whatever the table.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class ReplayEnv:
     Args:
         source: Where episodes come from; all of one shape.
         n_envs: ``B``.
-        stop_cost: Weight of the regret that is left at a stop, in units of the oracle's area.
+        stop_cost: Weight of the regret that is left at a stop, in units of the rule's area.
         linger: Chance per step that a search ends once nothing is left to gain.
         block: Episodes to ask for at a time.
         in_order: The first ``B`` episodes go to the ``B`` slots one by one.
@@ -232,11 +232,10 @@ class ReplayEnv:
         _set_bit(s.no_worse, b, a, mine <= last, far)
         predicted = s.predicted[b]
         mine = s.predicted[b, :, a][:, :, None]
-        every = np.ones((1, 1, self.n), dtype=bool)
         s.better_predicted[b, :, a] = np.packbits(predicted < mine, axis=2)
         s.no_worse_predicted[b, :, a] = np.packbits(predicted <= mine, axis=2)
-        _set_bit(s.better_predicted, b, a, mine < predicted, every)
-        _set_bit(s.no_worse_predicted, b, a, mine <= predicted, every)
+        _set_bit(s.better_predicted, b, a, mine < predicted)
+        _set_bit(s.no_worse_predicted, b, a, mine <= predicted)
 
     # --- hindsight, for training alone -----------------------------------------------------------
 
@@ -259,6 +258,32 @@ class ReplayEnv:
         total = share.sum(axis=1, keepdims=True)
         return (share / np.maximum(total, 1e-30)).astype(np.float32), top[:, 0] > 0
 
+    def rule_to_go(self) -> Array:
+        """[B] the return of finishing what is left one by one, the least remaining cost first.
+
+        True costs and true final values: a baseline for the critic, which may know them. What
+        several workers share is taken as done one after another, in a ``1 / W`` of the time.
+        """
+        s, e = self.state, self.episodes
+        k = np.arange(e.cost_s.shape[2])
+        rest = np.where(k > s.landmark[..., None], e.cost_s, 0).sum(axis=2, dtype=np.float64)
+        level = np.minimum(s.landmark + 1, len(k) - 1)[..., None]
+        next_cost = np.take_along_axis(e.cost_s, level, axis=2)[..., 0]
+        to_come = np.where(s.in_flight, self.end, np.inf) - self.now[:, None]
+        rest = np.maximum(rest - np.where(s.in_flight, next_cost - to_come, 0.0), 0.0)
+        open_ = s.present & ~s.failed & ~s.complete
+        most = int(open_.sum(axis=1).max(initial=1))
+        order = np.argsort(np.where(open_, rest, np.inf), axis=1, kind="stable")[:, :most]
+        rest = np.where(open_, rest, 0.0)
+        rows = self._rows[:, None]
+        covers = np.bitwise_or.accumulate(e.covers[rows, order], axis=1)
+        covers |= self.covered[:, None]
+        have = np.bitwise_count(covers).sum(axis=2, dtype=np.int64)
+        after = (1.0 - have / np.maximum(e.optimum, 1)[:, None]).astype(np.float32)
+        before = np.concatenate([self.regret[:, None], after[:, :-1]], axis=1)
+        area = (regret_weight(before) * rest[rows, order]).sum(axis=1)
+        return np.asarray(-area / s.n_workers / e.scale, dtype=np.float32)
+
     def regret_if_stopped(self) -> Array:
         """[B]: share of the optimum that is missing once what is in flight has ended."""
         e = self.episodes
@@ -276,7 +301,7 @@ def _set_bit(
     b: NDArray[np.int64],
     column: NDArray[np.int64],
     values: NDArray[np.bool_],
-    where: NDArray[np.bool_],
+    where: NDArray[np.bool_] | None = None,
 ) -> None:
     """Write one column of a bit matrix per pool.
 
@@ -285,9 +310,12 @@ def _set_bit(
         b: [x] pools.
         column: [x] which bit.
         values: [x, m, n] what to write.
-        where: [x or 1, 1, n] rows to write to; others stay.
+        where: [x, 1, n] rows to write to, others stay; None writes to all.
     """
     byte, bit = column // 8, (128 >> (column % 8)).astype(np.uint8)[:, None, None]
     old = bits[b, :, :, byte]
-    new = (old & ~bit) | np.where(values, bit, np.uint8(0))
-    bits[b, :, :, byte] = np.where(where, new, old)
+    new = values * bit
+    new |= old & ~bit
+    if where is not None:
+        np.copyto(new, old, where=~where)
+    bits[b, :, :, byte] = new

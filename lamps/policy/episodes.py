@@ -21,6 +21,8 @@ from lamps.policy.features import Array, bounded, extrapolations
 
 N_SAMPLES = 1024
 _FLOOR = 1e-3  # regret below this share counts as none
+_NEAR = 1e-2  # the level that searches are judged by
+_ORDERS = 4  # of trials that sizes do not tell apart
 
 
 @dataclass(slots=True)
@@ -40,7 +42,7 @@ class Episodes:
         spread: [E, n, K, m] float32.
         covers: [E, n, 16] uint64, sample points that the trial dominates once it is finished.
         optimum: [E] int64, sample points that all of them dominate.
-        scale: [E] float32, area under the oracle's regret in seconds; unit of the reward.
+        scale: [E] float32, area under the regret of smallest-first in seconds; unit of the reward.
         total: [E] float32, seconds of everything.
     """
 
@@ -68,13 +70,15 @@ class Episodes:
 
 
 def regret_weight(regret: Array) -> Array:
-    """How bad a regret is, in [0, 1]: log-uniform between 0.1 % and 100 %.
+    """How bad a regret is, in [0, 1]: log-uniform between 0.1 % and 100 %, with two steps.
 
-    The area under this curve is the time to reach a level of quality, averaged over levels from
-    0 to 99.9 % on a logarithmic scale, so that the last per cent counts as much as it costs.
+    The area under this curve is the time to reach a level of quality: one half averages over
+    levels from 0 to 99.9 % on a logarithmic scale, so that the last per cent counts as much as it
+    costs, and a quarter each is the time to 99 % and to 99.9 %.
     """
     depth = np.log(np.maximum(regret, _FLOOR) / _FLOOR) / -np.log(_FLOOR)
-    return np.asarray(depth, dtype=np.float32)
+    weight = 0.5 * depth + 0.25 * (regret > _NEAR) + 0.25 * (regret > _FLOOR)
+    return np.asarray(weight, dtype=np.float32)
 
 
 _POINTS: dict[int, Array] = {}
@@ -145,7 +149,7 @@ def make_episodes(
     cost = np.where(real & present[..., None], np.nan_to_num(cost_s), 0.0)
     known = np.arange(k)[None, None, :] <= limit[..., None]
     cost = np.where(known, cost, 0.0)
-    scale = oracle_area(covers, optimum, cost.sum(axis=2), present)
+    scale = rule_area(covers, optimum, cost.sum(axis=2), present, size)
     total = cost.sum(axis=(1, 2))
     return Episodes(
         values=seen,
@@ -172,25 +176,41 @@ def gains(covers: NDArray[np.uint64], covered: NDArray[np.uint64]) -> NDArray[np
     return total
 
 
-def oracle_area(
+def rule_area(
     covers: NDArray[np.uint64],
     optimum: NDArray[np.int64],
     cost: NDArray[np.float64],
     present: NDArray[np.bool_],
+    size: NDArray[np.float64],
 ) -> NDArray[np.float64]:
-    """Area under the weighted regret of who finishes trials by true gain per cost, [E] seconds."""
-    e = len(optimum)
+    """Area under the weighted regret of who finishes trials one by one, the smallest first.
+
+    As the unit of returns it says how much better than a simple rule with the same knowledge a
+    search is; pools whose sizes are unknown or mislead do not outweigh the others.
+
+    Args:
+        covers: [E, n, words], see `Episodes`.
+        optimum: [E].
+        cost: [E, n] seconds of whole curves.
+        present: [E, n].
+        size: [E, n], NaN where unknown.
+
+    Returns:
+        [E] seconds; the mean over random orders of trials whose size is the same or unknown.
+    """
+    e, n = cost.shape
     rows = np.arange(e)
-    covered = np.zeros((e, covers.shape[2]), dtype=np.uint64)
-    regret, area = np.ones(e, dtype=np.float32), np.zeros(e)
-    for _ in range(covers.shape[1]):
-        gain = np.where(present, gains(covers, covered), 0)
-        best = (gain / np.maximum(cost, 1e-20)).argmax(axis=1)
-        more = gain[rows, best] > 0
-        if not more.any():
-            break
-        area += np.where(more, regret_weight(regret) * cost[rows, best], 0.0)
-        covered |= np.where(more[:, None], covers[rows, best], np.uint64(0))
-        have = np.bitwise_count(covered).sum(axis=1, dtype=np.int64)
-        regret = (1.0 - have / np.maximum(optimum, 1)).astype(np.float32)
-    return area
+    area = np.zeros(e)
+    rng = np.random.default_rng(0)
+    key = np.where(np.isfinite(size), size, np.inf)
+    for _ in range(_ORDERS):
+        order = np.lexsort((rng.random((e, n)), key, ~present), axis=1)
+        covered = np.zeros((e, covers.shape[2]), dtype=np.uint64)
+        regret = np.ones(e, dtype=np.float32)
+        for place in order.T:
+            here = present[rows, place]
+            area += np.where(here, regret_weight(regret) * cost[rows, place], 0.0)
+            covered |= np.where(here[:, None], covers[rows, place], np.uint64(0))
+            have = np.bitwise_count(covered).sum(axis=1, dtype=np.int64)
+            regret = (1.0 - have / np.maximum(optimum, 1)).astype(np.float32)
+    return area / _ORDERS

@@ -321,15 +321,23 @@ def costs_to_come(state: PoolState) -> tuple[Array, Array]:
     )
 
 
-def _count(bits: Bits) -> NDArray[Any]:
-    """Set bits along the last axis."""
+def _words(bits: Bits) -> NDArray[Any]:
+    """The same bits as the widest words that fit, without the last axis where one word holds all.
+
+    NumPy's loops over the last axis cost more than what they do where it holds a few bytes only.
+    """
     width = bits.shape[-1]
     for size, kind in ((8, np.uint64), (4, np.uint32), (2, np.uint16)):
         if width % size == 0:
             bits = np.ascontiguousarray(bits).view(kind)
             break
-    counts = np.bitwise_count(bits)
-    return counts[..., 0] if counts.shape[-1] == 1 else counts.sum(axis=-1, dtype=np.uint16)
+    return bits[..., 0] if bits.shape[-1] == 1 else bits
+
+
+def _count(words: NDArray[Any], axes: int) -> NDArray[Any]:
+    """Set bits of words along what is beyond the first ``axes`` axes."""
+    counts: NDArray[Any] = np.bitwise_count(words)
+    return counts if counts.ndim == axes else counts.sum(axis=-1, dtype=np.uint16)
 
 
 def number(mask: NDArray[np.bool_]) -> Array:
@@ -337,15 +345,34 @@ def number(mask: NDArray[np.bool_]) -> Array:
     return mask.astype(np.float32) @ np.ones(mask.shape[1], dtype=np.float32)
 
 
-def _dominance(le: Bits, lt: Bits, worse: Bits) -> Bits:
-    """Bits [B, n, n / 8]: no worse anywhere, better somewhere."""
+def _dominance(le: NDArray[Any], lt: NDArray[Any], worse: NDArray[Any]) -> NDArray[Any]:
+    """Words [B, n, ...]: no worse anywhere, better somewhere; of ``worse`` [B, ...] alone."""
     everywhere, somewhere = le[:, 0].copy(), lt[:, 0].copy()
     for o in range(1, le.shape[1]):
         everywhere &= le[:, o]
         somewhere |= lt[:, o]
     everywhere &= somewhere
-    everywhere &= worse
+    everywhere &= worse[:, None]
     return everywhere
+
+
+def _column_sums(words: NDArray[Any], n: int) -> NDArray[Any]:
+    """[B, n]: in how many of the rows [B, n, ...] each bit is set."""
+    bits = words.view(np.uint8).reshape(*words.shape[:2], -1)
+    each = np.unpackbits(bits, axis=2)
+    if n >= 256:
+        wide: NDArray[Any] = each[:, :, :n].sum(axis=1, dtype=np.uint16)
+        return wide
+    # Eight counters of eight bits in one word; none can overflow into its neighbour. Halves are
+    # added to each other, since sums over a middle axis do a few words at a time.
+    lanes = each.view(np.uint64)
+    while lanes.shape[1] > 1:
+        half = lanes.shape[1] // 2
+        odd = lanes[:, 2 * half :]
+        lanes = lanes[:, :half] + lanes[:, half : 2 * half]
+        if odd.shape[1]:
+            lanes[:, :1] += odd
+    return lanes[:, 0].copy().view(np.uint8)[:, :n]
 
 
 def _packed(u: Array, chosen: NDArray[np.bool_]) -> Array:
@@ -382,8 +409,10 @@ def features(state: PoolState) -> Features:
     s = np.clip(state.spread * unit, 0.0, 1.0)
     q = p - s
     # What is dominated among the finished neither adds volume nor takes any away.
-    beaten = _dominance(state.no_worse, state.better, np.packbits(complete, axis=1)[:, None])
-    front = complete & ~beaten.any(axis=2)
+    better, no_worse = _words(state.better), _words(state.no_worse)
+    better_predicted = _words(state.better_predicted)
+    beaten = _dominance(no_worse, better, _words(np.packbits(complete, axis=1)))
+    front = complete & (_count(beaten, 2) == 0)
     n_front = np.maximum(number(front), 1)[:, None, None]
     done = _packed(u, front)
     best = done.min(axis=0)[:, :, None]
@@ -395,12 +424,13 @@ def features(state: PoolState) -> Features:
     by_objective[9] = (state.first == state.last) & (state.landmark > 0)[:, None]
 
     # Comparisons of all pairs: row i, column j, as bits along j.
-    worse = np.packbits(living, axis=1)[:, None, :]
-    by_objective[5] = _count(state.better & worse[:, None]) / others[:, None]
-    by_objective[6] = _count(state.better_predicted & worse[:, None]) / others[:, None]
-    dominated = _dominance(state.no_worse, state.better, worse)
-    dominated[~living] = 0
-    p_dominated = _dominance(state.no_worse_predicted, state.better_predicted, worse)
+    worse = _words(np.packbits(living, axis=1))
+    by_objective[5] = _count(better & worse[:, None, None], 3) / others[:, None]
+    by_objective[6] = _count(better_predicted & worse[:, None, None], 3) / others[:, None]
+    dominated = _dominance(no_worse, better, worse)
+    shown = living.reshape(*living.shape, *[1] * (dominated.ndim - 2))
+    dominated *= shown.astype(dominated.dtype)
+    p_dominated = _dominance(_words(state.no_worse_predicted), better_predicted, worse)
     by_objective[7] = _finished_better(p, done) / n_front
 
     novelty, volume = _escape(p, done)
@@ -416,25 +446,20 @@ def features(state: PoolState) -> Features:
     t[5] = 1.0 / (levels - state.landmark)
     t[6] = np.clip(step - mean_rest, -8, 8) * 0.25
     t[7] = np.clip(rest - mean_rest, -8, 8) * 0.25
-    cheaper = np.packbits(cost_of[:, None, :] < cost_of[:, :, None], axis=2)
-    cheaper &= np.packbits(open_, axis=1)[:, None, :]
-    t[8] = _count(cheaper) / np.maximum(number(open_)[:, None] - 1, 1)
+    asked = np.where(open_, cost_of, np.inf)
+    cheaper = np.packbits(asked[:, None, :] < cost_of[:, :, None], axis=2)
+    t[8] = _count(_words(cheaper), 2) / np.maximum(number(open_)[:, None] - 1, 1)
     t[9] = cost_of / np.maximum(left, 1e-20)
     with np.errstate(divide="ignore", invalid="ignore"):
         size = np.log(state.size)
     sized = np.isfinite(size) & present
     size = np.where(sized, size, 0)
     t[10] = np.where(sized, np.clip(size - _log_mean(size, sized), -8, 8) * 0.25, 0)
-    n_dominators = _count(dominated)
+    n_dominators = _count(dominated, 2)
     t[11] = n_dominators / others
     t[12] = living & (n_dominators == 0)
-    t[13] = (
-        np.unpackbits(dominated, axis=2, count=n).sum(
-            axis=1, dtype=np.uint8 if n < 256 else np.uint16
-        )
-        / others
-    )
-    t[14] = _count(p_dominated) / others
+    t[13] = _column_sums(dominated, n) / others
+    t[14] = _count(p_dominated, 2) / others
     t[15], t[16], t[17], t[18] = novelty, hope, volume, volume_hope
     t[19] = np.clip(np.log(t[18] + 1e-4) - np.log(t[9] + 1e-4), -10, 10) * 0.1
     objectives *= started
@@ -470,21 +495,24 @@ def _escape(points: Array, done: Array) -> tuple[Array, Array]:
         the reference 1.1: what the finished trial with the largest overlap leaves.
     """
     b, m, n = points.shape
-    own = np.prod(1.1 - np.minimum(points, 1.1), axis=1)
+    room = np.float32(1.1) - np.minimum(points, np.float32(1.1))  # [B, m, n]
+    own = room[:, 0].copy()
+    for o in range(1, m):
+        own *= room[:, o]
+    # 1.1 - max(d, p) is the smaller of both rooms, to the last bit.
+    done_room = np.float32(1.1) - np.minimum(done, np.float32(1.1))
     escape = np.full((b, n), np.inf, dtype=np.float32)
     overlap = np.zeros((b, n), dtype=np.float32)
     # A few finished trials at a time, so that the intermediate arrays stay in the cache.
     width = max(_CACHED // max(b * n, 1), 1)
     for start in range(0, len(done), width):
         d = done[start : start + width, :, :, None]
-        gap = np.full((d.shape[0], b, n), -np.inf, dtype=np.float32)
-        shared = np.ones((d.shape[0], b, n), dtype=np.float32)
-        for o in range(m):
+        r = done_room[start : start + width, :, :, None]
+        gap = d[:, :, 0] - points[:, 0]
+        shared = np.minimum(r[:, :, 0], room[:, 0])
+        for o in range(1, m):
             np.maximum(gap, d[:, :, o] - points[:, o], out=gap)
-            side = np.maximum(d[:, :, o], points[:, o])
-            np.minimum(side, np.float32(1.1), out=side)
-            np.subtract(np.float32(1.1), side, out=side)
-            np.multiply(shared, side, out=shared)
+            shared *= np.minimum(r[:, :, o], room[:, o])
         np.minimum(escape, gap.min(axis=0), out=escape)
         np.maximum(overlap, shared.max(axis=0), out=overlap)
     return np.clip(escape, -1, 1), np.clip(own - overlap, 0, 1.5)

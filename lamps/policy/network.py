@@ -33,7 +33,7 @@ class Output:
 
     Args:
         scores: [B, n] logits of advancing each trial; -inf where it may not.
-        value: [B] expected return.
+        value: [B] by how much the return will exceed that of the critic's rule.
         regret: [B, 4] logits that more than `REGRET_LEVELS` of the optimum is missing now.
     """
 

@@ -25,7 +25,7 @@ class Rollout:
     """How ``E`` searches went.
 
     Args:
-        area: [E] area under the weighted regret, in units of the oracle's.
+        area: [E] area under the weighted regret, in units of smallest-first's.
         time_to_99: [E] share of the seconds of everything; 1 if never.
         stop_value: [E, len(DOUBTS)] share of the optimum when each doubt would have stopped.
         stop_time: [E, len(DOUBTS)] and when, as a share of the seconds of everything.

@@ -2,12 +2,14 @@
 
 The score starts as a rule of thumb (`lamps.policy.weights.PRIOR`); PPO (Schulman et al., 2017)
 with the mask in the softmax (Huang and Ontanon, 2020) learns where to depart from it, from the
-area under the regret. Hindsight knows every curve and ranks trials by true gain over the finished
-front per remaining cost; imitating it a little, on the states that the network itself visits
-(DAgger, Ross et al., AISTATS 2011), teaches what a promising trial looks like. It cannot teach
-when a cheap landmark is worth its price, since hindsight never needs one; a phase of imitation
-alone (``Settings.imitation``) made searches on families left out worse, so there is none. A last
-head learns by cross-entropy how likely it is that much is still missing; it is the stop rule.
+area under the regret. The critic knows more than the actor (Pinto et al., 2018): what going on by
+a simple rule would return from here, on the true curves; the network adds how much better than
+that the policy will do. Hindsight knows every curve and ranks trials by true gain over the
+finished front per remaining cost; imitating it a little, on the states that the network itself
+visits (DAgger, Ross et al., AISTATS 2011), teaches what a promising trial looks like. It cannot
+teach when a cheap landmark is worth its price, since hindsight never needs one; a phase of
+imitation alone made searches on families left out worse, so there is none. A last head learns by
+cross-entropy how likely it is that much is still missing; it is the stop rule.
 
 All randomness follows from the seed; environments begin anew every ``segment`` iterations, so a
 training that was killed goes on from its last checkpoint with the same numbers.
@@ -68,17 +70,17 @@ class Settings:
         width: Units per layer.
         steps: Decisions per rollout and environment.
         learning_rate: At the start; falls linearly.
-        imitation: Share of the iterations that only imitate.
-        imitation_weight: Weight of imitation after that.
+        imitation: Weight of imitation.
         entropy: Weight of the entropy bonus.
-        epochs: Passes over a rollout once PPO has begun.
+        epochs: Passes over a rollout.
         clip: PPO's bound on the ratio of probabilities.
         trace: Lambda of the generalised advantage; returns are not discounted.
         sharpness: How much imitation prefers the best trial over good ones.
         synthetic: Share of episodes that are made up.
-        warm_up: Share of the iterations, at the start, on made-up pools alone. Nothing of the
-            tables is in it, so trainings on other tables may share it.
         blind: Features that the network never sees (an ablation).
+        caution: Share of the rule of thumb that is added to the trained score in the end. Greedy
+            decisions trust a trained score more than sampled ones, so it keeps searches whose
+            landmarks say little close to the rule.
         average: Share of the old mean per update in the mean of weights that is kept in the end
             (Polyak and Juditsky, 1992); single iterates swing on tables they never saw.
         segment: Iterations between checkpoints.
@@ -89,23 +91,22 @@ class Settings:
     width: int = 32
     steps: int = 24
     learning_rate: float = 1e-3
-    imitation: float = 0.0
-    imitation_weight: float = 0.05
-    entropy: float = 0.003
+    imitation: float = 0.05
+    entropy: float = 0.001
     epochs: int = 3
     clip: float = 0.2
-    trace: float = 0.97
+    trace: float = 0.9
     sharpness: float = 2.0
     synthetic: float = 0.5
-    warm_up: float = 0.0
     blind: tuple[str, ...] = ()
+    caution: float = 0.3
     average: float = 0.998
     segment: int = 200
 
 
 @dataclass(slots=True)
 class _Step:
-    """One decision of all environments of a group."""
+    """One decision of all environments of a group; ``rule``: `ReplayEnv.rule_to_go`."""
 
     inputs: tuple[Tensor, ...]
     expert: Tensor
@@ -114,6 +115,7 @@ class _Step:
     action: Tensor
     log_prob: Tensor
     value: Tensor
+    rule: Tensor
     reward: Tensor
     ended: Tensor
 
@@ -123,7 +125,6 @@ def train(
     settings: Settings,
     *,
     folder: Path | None = None,
-    shared: Path | None = None,
     metadata: Mapping[str, Any] | None = None,
     say: Say = lambda _: None,
 ) -> files.Weights:
@@ -134,8 +135,6 @@ def train(
         settings: See `Settings`.
         folder: Where checkpoints are kept; a training that was begun there goes on. None keeps
             none.
-        shared: Where the network after the warm-up is kept and looked for, for trainings with
-            the same settings on other tables.
         metadata: More that the weights should say about themselves.
         say: Told about progress, a line at a time.
 
@@ -151,10 +150,6 @@ def train(
     optimizer = torch.optim.Adam(network.parameters(), lr=settings.learning_rate)
     corpus = Corpus(tables) if tables else None
     start = _restore(folder, settings, network, mean, optimizer) if folder else 0
-    if shared and not start:
-        start = _restore(shared, settings, network, mean, optimizer)
-    # At the end of a segment, where no environment is in the middle of anything.
-    warm = settings.segment * round(settings.warm_up * settings.iterations / settings.segment)
     begin, spent = time.monotonic(), 0.0
     losses: list[dict[str, float]] = []
     envs: list[ReplayEnv] = []
@@ -162,14 +157,13 @@ def train(
         if not envs or iteration % settings.segment == 0:
             segment = iteration // settings.segment
             torch.manual_seed(settings.seed * 100_003 + segment)
-            known = corpus if iteration >= warm else None
-            envs = [_environment(settings, known, segment, g) for g in range(len(GROUPS))]
+            envs = [_environment(settings, corpus, segment, g) for g in range(len(GROUPS))]
         done = iteration / settings.iterations
         for group in optimizer.param_groups:
             group["lr"] = settings.learning_rate * (1 - done) + 2e-5
         env = envs[iteration % len(envs)]
         steps, last = _collect(network, env, settings)
-        losses.append(_update(network, mean, optimizer, steps, last, settings, done))
+        losses.append(_update(network, mean, optimizer, steps, last, settings))
         if (iteration + 1) % settings.segment == 0 or iteration + 1 == settings.iterations:
             spent = time.monotonic() - begin
             recent = losses[-settings.segment :]
@@ -180,9 +174,10 @@ def train(
             )
             if folder:
                 _keep(folder, settings, network, mean, optimizer, iteration + 1)
-            if shared and iteration + 1 == warm:
-                _keep(shared, settings, network, mean, optimizer, warm)
-    result = files.Weights(_tensors(mean), {"blind": list(settings.blind)})
+    tensors = _tensors(mean)
+    rule = np.array([list(files.PRIOR.values())], dtype=np.float32)
+    tensors["prior.weight"] += settings.caution * rule
+    result = files.Weights(tensors, {"blind": list(settings.blind)})
     results = [
         rollout(forward_of(result), _episodes(settings, corpus, 9_999, g, 48))
         for g in range(len(GROUPS))
@@ -196,7 +191,7 @@ def train(
         "bounds": _bounds(),
         "training_score": _score(results, doubt),
     }
-    return files.Weights(_tensors(mean), said)
+    return files.Weights(tensors, said)
 
 
 def forward_of(weights: files.Weights) -> Forward:
@@ -266,6 +261,7 @@ def _collect(
     for _ in range(settings.steps):
         expert, has = env.expert(settings.sharpness)
         missing = env.regret_if_stopped()
+        rule = torch.from_numpy(env.rule_to_go())
         inputs = _inputs(env, settings)
         with torch.no_grad():
             out: Output = network(*inputs)
@@ -280,14 +276,15 @@ def _collect(
                 torch.from_numpy(missing),
                 action,
                 log_probs[every, action],
-                out.value,
+                out.value + rule,
+                rule,
                 torch.from_numpy(reward),
                 torch.from_numpy(ended),
             )
         )
     with torch.no_grad():
         last: Output = network(*_inputs(env, settings))
-    return steps, last.value
+    return steps, last.value + torch.from_numpy(env.rule_to_go())
 
 
 def _advantages(steps: list[_Step], last: Tensor, trace: float) -> list[Tensor]:
@@ -309,16 +306,14 @@ def _update(
     steps: list[_Step],
     last: Tensor,
     settings: Settings,
-    done: float,
 ) -> dict[str, float]:
     """Gradient steps on one rollout; the last losses."""
-    reinforce = done >= settings.imitation
     advantages = _advantages(steps, last, settings.trace)
     every = torch.stack(advantages)
     centre, scale = every.mean(), every.std() + 1e-6
     levels = torch.tensor(files.REGRET_LEVELS)
     found: dict[str, float] = {}
-    for _ in range(settings.epochs if reinforce else 1):
+    for _ in range(settings.epochs):
         for chosen in torch.split(torch.randperm(len(steps)), max(len(steps) // 4, 1)):
             some = [steps[i] for i in chosen.tolist()]
             advantage = torch.cat([advantages[i] for i in chosen.tolist()])
@@ -332,19 +327,18 @@ def _update(
             doubt = nn.functional.binary_cross_entropy_with_logits(
                 out.regret, (missing[:, None] > levels).float()
             )
-            returns = (advantage + torch.cat([s.value for s in some])).clamp(-30, 0)
-            value = nn.functional.smooth_l1_loss(out.value, returns)
+            beyond = advantage + torch.cat([s.value - s.rule for s in some])
+            value = nn.functional.smooth_l1_loss(out.value, beyond.clamp(-5, 5))
             loss = doubt + 0.1 * value
-            loss = loss + (settings.imitation_weight if reinforce else 1.0) * imitate
-            if reinforce:
-                action = torch.cat([s.action for s in some])
-                before = torch.cat([s.log_prob for s in some])
-                ratio = (log_probs[torch.arange(len(action)), action] - before).exp()
-                good = (advantage - centre) / scale
-                bounded = ratio.clamp(1 - settings.clip, 1 + settings.clip)
-                loss = loss - torch.minimum(ratio * good, bounded * good).mean()
-                entropy = -(log_probs.exp() * allowed).sum(1).mean()
-                loss = loss - settings.entropy * entropy
+            loss = loss + settings.imitation * imitate
+            action = torch.cat([s.action for s in some])
+            before = torch.cat([s.log_prob for s in some])
+            ratio = (log_probs[torch.arange(len(action)), action] - before).exp()
+            good = (advantage - centre) / scale
+            bounded = ratio.clamp(1 - settings.clip, 1 + settings.clip)
+            loss = loss - torch.minimum(ratio * good, bounded * good).mean()
+            entropy = -(log_probs.exp() * allowed).sum(1).mean()
+            loss = loss - settings.entropy * entropy
             optimizer.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
             nn.utils.clip_grad_norm_(network.parameters(), 0.5)

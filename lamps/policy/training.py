@@ -56,7 +56,6 @@ def train_weights(
     out: Path,
     *,
     folder: Path | None = None,
-    shared: Path | None = None,
     say: Say = lambda _: None,
 ) -> files.Weights:
     """Train on tables and write the weights.
@@ -66,7 +65,6 @@ def train_weights(
         settings: Of the training.
         out: File of weights, written at the end.
         folder: Where checkpoints are kept and looked for.
-        shared: See `lamps.policy.train.train`.
         say: Told about progress.
 
     Raises:
@@ -90,7 +88,7 @@ def train_weights(
         },
     }
     pools = [recorded(t) for t in tables]
-    result = train(pools, settings, folder=folder, shared=shared, metadata=said, say=say)
+    result = train(pools, settings, folder=folder, metadata=said, say=say)
     out.parent.mkdir(parents=True, exist_ok=True)
     files.save(out, result.tensors, result.metadata)
     return files.load(out)
@@ -122,9 +120,7 @@ def trained_in(
     place = folder / hashlib.sha256(about.encode()).hexdigest()[:16]
     out = place / "weights.safetensors"
     if not out.is_file():
-        common = hashlib.sha256(repr((settings, _code())).encode()).hexdigest()[:16]
-        shared = folder / f"warm-up-{common}"
-        train_weights(tables, settings, out, folder=place, shared=shared, say=say)
+        train_weights(tables, settings, out, folder=place, say=say)
     return out
 
 

@@ -25,7 +25,7 @@ from lamps.policy.weights import Weights  # noqa: E402
 from lamps.testing.pools import Curves  # noqa: E402
 from tests.unit.test_policy_env import any_action, environment  # noqa: E402
 
-QUICK = training.Settings(iterations=4, segment=2, imitation=0.5, warm_up=0.5, steps=4)
+QUICK = training.Settings(iterations=4, segment=2, steps=4)
 GROUPS = ((6, 4, 2, 8), (8, 4, 3, 8))
 
 
@@ -108,13 +108,6 @@ def test_training_repeats_itself_and_resumes(
     monkeypatch.setattr(training, "_keep", keep)
     resumed = training.train(tables, QUICK, folder=tmp_path / "killed")
     assert resumed.sha256 == whole.sha256
-
-
-def test_trainings_on_other_tables_share_their_warm_up(tmp_path: Path) -> None:
-    alone = training.train([curves(12, 1)], QUICK)
-    training.train([curves(12, 2)], QUICK, shared=tmp_path)
-    assert (tmp_path / "checkpoint.safetensors").is_file()
-    assert training.train([curves(12, 1)], QUICK, shared=tmp_path).sha256 == alone.sha256
 
 
 def test_a_folder_of_another_training_is_refused(tmp_path: Path) -> None:
