@@ -7,8 +7,9 @@ hidden, and a fallback.
 
 It advances the trial of the highest score and stops, unless there is a budget to spend, when the
 network gives less than ``doubt`` to the chance that more than 2 % of the reachable hypervolume is
-still missing. Where a pool looks like nothing in its training it says so once and leaves the
-search to `front-racing`.
+still missing and every candidate has been looked at once (a pool with a single landmark, where a
+look is the whole cost, is exempt). Where a pool looks like nothing in its training it says so once
+and leaves the search to `front-racing`.
 """
 
 from __future__ import annotations
@@ -88,9 +89,12 @@ class Lamps(Policy):
             self._say(odd)
             return self._fallback.propose(observation, mask)
         scores, missing = forward(self.weights, inputs, state.present, mask[None])
+        seen = observation.landmark >= 0
+        all_seen = (seen | observation.failed).all() or observation.n_landmarks == 1
         if (
             observation.budget_used == 0
             and observation.complete.any()
+            and all_seen
             and missing[0, _STOP_LEVEL] < self.doubt
         ):
             return nothing_left(observation) if observation.in_flight.any() else STOP
