@@ -409,6 +409,13 @@ class Family(ABC):
         The conformance suite uses it.
         """
 
+    def toy_for(self, method: type[Method[Any, Any]]) -> Problem:
+        """The toy problem that the conformance suite tries a method on.
+
+        `toy_problem`, unless the method is for instances of another kind.
+        """
+        return self.toy_problem()
+
     def opens(self, data: Path) -> bool:
         """Whether a data file that a user names without a family is for this one."""
         return False

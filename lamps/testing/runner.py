@@ -108,7 +108,7 @@ def check_method(
         {'passed'}
     """
     family = method.spec.family
-    instance = problem or tools.found_with(method).load_family(family).toy_problem()
+    instance = problem or tools.found_with(method).load_family(family).toy_for(method)
     results = []
     for check in checks_for(method):
         if pattern not in check.__name__:

@@ -17,8 +17,8 @@ METHODS = [registry("").load_method(family, name) for family, name in sorted(reg
 
 
 @functools.cache
-def toy(family: str) -> Problem:
-    return registry("").load_family(family).toy_problem()
+def toy(method: type[Method[Any, Any]]) -> Problem:
+    return registry("").load_family(method.spec.family).toy_for(method)
 
 
 @functools.cache
@@ -26,7 +26,7 @@ def lacking(method: type[Method[Any, Any]]) -> str:
     """Why a method has no candidate here; empty where it has one."""
     family = registry("").load_family(method.spec.family)
     hps = space.hyperparameters(method.Params)
-    models = list(family.default_models(toy(family.name)))
+    models = list(family.default_models(toy(method)))
     if not any(hp.kind == "model" for hp in hps.values()):
         return ""
     kinds = {kind for hp in hps.values() for kind in hp.accepts}
@@ -41,7 +41,7 @@ def lacking(method: type[Method[Any, Any]]) -> str:
 def test_method(method: type[Method[Any, Any]], check: Check) -> None:
     if reason := lacking(method):
         pytest.skip(reason)
-    result = run_check(check, method, toy(method.spec.family))
+    result = run_check(check, method, toy(method))
     assert result.outcome in ("passed", "expected failure"), result.detail
 
 

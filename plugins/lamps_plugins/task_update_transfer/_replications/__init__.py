@@ -1,0 +1,1 @@
+"""What the papers behind the transfers claim, measured again on real texts and small encoders."""
