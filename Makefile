@@ -10,7 +10,7 @@ export HF_DATASETS_OFFLINE := 1
 export RAY_USAGE_STATS_ENABLED := 0
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: setup demo test test-slow test-replication lint bench results bench-live clean
+.PHONY: setup demo test test-slow test-replication lint bench bench-merging results bench-live clean
 
 setup: $(STAMP)
 
@@ -53,6 +53,10 @@ lint: setup
 
 bench: setup
 	$(PY) tests/bench/run.py
+
+# Seconds of a merge: CircuMerge beside KnOTS, Core Space, peft and the naive form.
+bench-merging: setup
+	$(PY) tests/bench/bench_merging.py
 
 # Policies in real searches on the tasks kept out: hours, and the same command goes on.
 bench-live: setup

@@ -232,7 +232,13 @@ def predict(
     Raises:
         ProblemError: No task was named, or there is none of that name.
     """
-    tasks: Sequence[str] = text_export.read_meta(directory)["tasks"]
+    from lamps_plugins.model_merging import _adapters
+
+    meta = text_export.read_meta(directory)
+    if meta["kind"] == _adapters.KIND:
+        yield from _adapters.predict(directory, rows, options)
+        return
+    tasks: Sequence[str] = meta["tasks"]
     task = options.get("task")
     if task is None:
         raise ProblemError(
@@ -242,4 +248,7 @@ def predict(
     if task not in tasks:
         raise ProblemError(f"{directory} has no task {task!r}. {did_you_mean(str(task), tasks)}")
     rest = {k: v for k, v in options.items() if k != "task"}
+    if text_export.read_meta(directory / str(task))["kind"] == _adapters.KIND:
+        yield from _adapters.predict(directory / str(task), rows, rest)
+        return
     yield from text_export.predict(directory / str(task), rows, rest)

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 import numpy as np
 
 from lamps.errors import ConfigError, ProblemError, did_you_mean
-from lamps.method import Family, ModelInfo, Problem, cache_dir
-from lamps.types import Evaluation, Json, Objective, Split, digest
+from lamps.method import Family, Method, ModelInfo, Problem, cache_dir
+from lamps.types import Candidate, Evaluation, Json, Objective, Split, digest
 from lamps_plugins.model_merging import _measure, _networks, _prefix
 from lamps_plugins.model_merging._layers import Group
 from lamps_plugins.model_merging._options import OPTIONS
@@ -454,6 +454,39 @@ class MergeFamily(Family):
         from lamps_plugins.model_merging import _opening
 
         return _opening.open_any("toy", {"zoo_seed": seed})
+
+    def toy_for(self, method: type[Method[Any, Any]]) -> MergeProblem:
+        """The toy with experts of the kind that a method needs."""
+        from lamps_plugins.model_merging import _opening
+
+        return _opening.open_any("toy", {"experts": getattr(method, "needs", None) or "full"})
+
+    def candidates(
+        self,
+        problem: Problem,
+        methods: Mapping[str, type[Method[Any, Any]]],
+        models: Sequence[str],
+        *,
+        given: Mapping[str, Mapping[str, Any]],
+        per_method: int,
+        seed: int,
+    ) -> list[Candidate]:
+        """See `Family.candidates`; methods for another kind of experts are left out.
+
+        Raises:
+            ProblemError: Nothing is left.
+        """
+        kind = cast("MergeProblem", problem).experts.kind
+        wanted = {name: getattr(method, "needs", None) for name, method in methods.items()}
+        fit = {name: m for name, m in methods.items() if wanted[name] in (None, kind)}
+        if methods and not fit:
+            name = next(iter(methods))
+            raise ProblemError(
+                f"{name} needs {wanted[name]} experts, those of {problem.name} are {kind}"
+            )
+        return super().candidates(
+            problem, fit, models, given=given, per_method=per_method, seed=seed
+        )
 
     def describe_export(self, directory: Path, scores: Mapping[str, float]) -> None:
         """Put the scores into the member's card."""

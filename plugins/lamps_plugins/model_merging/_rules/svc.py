@@ -119,7 +119,7 @@ def svc(
     squares = responses.square().sum(-1)
     products = sigma * (responses * vh).sum(-1)
     # A response lost in rounding beside its expert and the merged update is no response.
-    floor = torch.finfo(x.dtype).eps * 64
+    floor = torch.finfo(deltas.dtype).eps * 64  # of what the experts came in, not of the SVD
     scale = torch.maximum(sigma[..., :1], torch.linalg.matrix_norm(x).unsqueeze(-1))
     heard = squares > (max(floor, 1e-9) * scale).square()
     s = torch.where(heard, products / torch.where(heard, squares, 1), 0)

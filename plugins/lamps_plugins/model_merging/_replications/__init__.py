@@ -1,0 +1,1 @@
+"""Replications: what papers on merging claim, measured on the experts of the zoo."""
