@@ -95,7 +95,7 @@ def test_gzip_bom_crlf_and_parquet_are_the_same_table(tmp_path: Path) -> None:
 
     plain = read_table(write(tmp_path, HEADER + BODY))
     for name, content in (
-        ("t.csv.gz", gzip.compress((HEADER + BODY).encode())),
+        ("t.csv.gz", gzip.compress((HEADER + BODY).encode(), mtime=0)),
         ("bom/t.csv", (HEADER + BODY).encode("utf-8-sig")),
         ("crlf/t.csv", (HEADER + BODY).replace("\n", "\r\n").encode()),
     ):
