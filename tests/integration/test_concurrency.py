@@ -109,7 +109,8 @@ def test_three_resume_one_run_and_one_of_them_gets_it(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/lamps.db"
     first = Call(
         "search", "--problem", f"replay:{table}", "--backend", "local", "--store", url,
-        "--name", "r", "--param", "curve-replay.sleep_s=0.4", log=tmp_path / "log",
+        "--name", "r", "--param", "curve-replay.sleep_s=0.4", "--policy", "exhaustive",
+        log=tmp_path / "log",
     )  # fmt: skip
     until(lambda: "ok #" in first.stderr)
     first.kill()
