@@ -67,6 +67,7 @@ bench-live: setup
 # is one family only, and none can be left out.
 TABLES ?= build/tables
 RESULTS ?= build/results
+LIVE ?= build/bench_live/results.json
 RESULT_FLAGS ?= --sets 3 --pool 64 --seeds 3 --jobs 2
 FOLD_FLAGS ?= --folds 5
 EVALUATE = $(VENV)/bin/lamps policy evaluate $(RESULT_FLAGS) --out $(RESULTS)
@@ -78,7 +79,8 @@ results: setup
 	$(EVALUATE) $(ALL_TABLES) --leave-out table $(FOLD_FLAGS)
 	$(EVALUATE) $(ALL_TABLES) --leave-out task --ablations $(FOLD_FLAGS)
 	$(if $(wildcard $(TABLES)),$(EVALUATE) $(ALL_TABLES) --leave-out family)
-	$(VENV)/bin/lamps policy report $(RESULTS) --out meta_dataset/RESULTS.md
+	$(VENV)/bin/lamps policy report $(RESULTS) --out meta_dataset/RESULTS.md \
+	  $(if $(wildcard $(LIVE)),--live $(LIVE))
 
 clean:
 	rm -rf build dist $(VENV)

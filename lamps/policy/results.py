@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from typing import Any
 from lamps.errors import ConfigError
 from lamps.policy.demands import demands
 from lamps.policy.evaluate import Score
+from lamps.policy.live_page import live_rows
 from lamps.policy.scorebook import from_dict
 from lamps.policy.summaries import Summary, best_simple, grouped, paired, summarise
 
@@ -108,12 +109,15 @@ def parse_results(document: dict[str, Any]) -> Results:
     return found
 
 
-def write_report(found: Sequence[Results], out: Path) -> list[Path]:
+def write_report(
+    found: Sequence[Results], out: Path, *, live: Sequence[Mapping[str, Any]] = ()
+) -> list[Path]:
     """Write the page and its figures.
 
     Args:
         found: One or more evaluations.
         out: The page; figures go into ``figures/`` beside it.
+        live: Scores of real searches, see `lamps.policy.live_page`.
 
     Raises:
         MissingExtra: matplotlib is not installed.
@@ -122,11 +126,14 @@ def write_report(found: Sequence[Results], out: Path) -> list[Path]:
 
     figures = draw(found, out.parent / "figures")
     out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(page(found, [f"figures/{f.name}" for f in figures]), encoding="utf-8")
+    text = page(found, [f"figures/{f.name}" for f in figures], live)
+    out.write_text(text, encoding="utf-8")
     return [out, *figures]
 
 
-def page(found: Sequence[Results], figures: Sequence[str] = ()) -> str:
+def page(
+    found: Sequence[Results], figures: Sequence[str] = (), live: Sequence[Mapping[str, Any]] = ()
+) -> str:
     """The whole page as Markdown."""
     parts = [
         "# How the allocation policies compare",
@@ -146,6 +153,15 @@ def page(found: Sequence[Results], figures: Sequence[str] = ()) -> str:
     ]
     for results in found:
         parts += _section(results)
+    if live:
+        parts += [
+            "## In real searches",
+            "`make bench-live`: `lamps search` on Ray on the tasks that were kept out, in percent "
+            "of what the exhaustive search of the same task took. A setting reads: candidates "
+            "(n), training texts (t), seed (s), workers (w), objectives. Wall time is that of a "
+            "shared machine; CPU is the CPU time of the landmarks alone.",
+            table(*live_rows(live)),
+        ]
     return "\n\n".join(parts) + "\n"
 
 

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,6 +19,7 @@ from lamps.policy import contest
 from lamps.policy.curve_samples import curves_of
 from lamps.policy.demands import demands
 from lamps.policy.evaluate import Score
+from lamps.policy.live_page import live_rows, load_live
 from lamps.policy.results import (
     Results,
     file_name,
@@ -162,3 +164,47 @@ def test_cells_cannot_break_a_table() -> None:
     assert table(("a", "b"), [("x|y", "1\n2")]).splitlines() == [
         "| a | b |", "| --- | ---: |", "| x\\|y | 1 2 |",
     ]  # fmt: skip
+
+
+def live_scores() -> list[dict[str, Any]]:
+    """Two searches of one task, as ``make bench-live`` writes them."""
+    common = {"task": "mail", "exhaustive_wall_s": 200.0, "landmarks": 9, "failed": 0}
+    kind = "mail-n12-t160-s0-w2-val_error+latency_ms"
+    return [
+        {
+            **common, "key": f"{kind}/exhaustive", "policy": "exhaustive",
+            "wall_s": [150.0], "device_s": [90.0], "total_device_s": 120.0,
+            "stop_s": None, "stop_share": None,
+        },
+        {
+            **common, "key": f"{kind}/lamps", "policy": "lamps",
+            "wall_s": [50.0], "device_s": [30.0], "total_device_s": 60.0,
+            "stop_s": 80.0, "stop_share": 0.995,
+        },
+    ]  # fmt: skip
+
+
+def test_real_searches_are_shares_of_the_exhaustive_one() -> None:
+    head, rows = live_rows(live_scores())
+    by_policy = {row[2]: dict(zip(head, row, strict=True)) for row in rows[:2]}
+    lamps = by_policy["lamps"]
+    assert lamps["settings"] == "n12-t160-s0-w2-val_error+latency_ms"
+    assert (lamps["to 99 %, wall"], lamps["to 99 %, CPU"]) == ("25.0", "25.0")
+    assert (lamps["found at own stop"], lamps["stops at, wall"]) == ("99.5", "40.0")
+    assert by_policy["exhaustive"]["stops at, wall"] == "-"
+    assert [row[1:4] for row in rows[2:]] == [
+        ["mean of 1", "exhaustive", "75.0"],
+        ["mean of 1", "lamps", "25.0"],
+    ]
+
+
+def test_the_page_holds_real_searches_where_there_are_some() -> None:
+    assert "In real searches" in page([], live=live_scores())
+    assert "In real searches" not in page([])
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[1]", '[{"key": "a"}]'])
+def test_what_is_no_result_of_real_searches_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "x.json").write_text(text)
+    with pytest.raises(ConfigError, match=r"x\.json is no result of make bench-live"):
+        load_live(tmp_path / "x.json")
