@@ -51,6 +51,7 @@ class CircumergeReplication(Replication):
             statement="It merges the encoder in 56 % of the time of KnOTS as published.",
             quantity="seconds, CircuMerge / KnOTS by dense decomposition, over rules",
             compare="geometric", direction="<=", threshold=0.56,
+            version="2",
         ),
         Claim(
             id="C1s",
