@@ -7,9 +7,9 @@ hidden, and a fallback.
 
 It advances the trial of the highest score and stops, unless there is a budget to spend, when the
 network gives less than ``doubt`` to the chance that more than 2 % of the reachable hypervolume is
-still missing and every candidate has been looked at once (a pool with a single landmark, where a
-look is the whole cost, is exempt). Where a pool looks like nothing in its training it says so once
-and leaves the search to `front-racing`.
+still missing, every candidate has been looked at once (a pool with a single landmark, where a look
+is the whole cost, is exempt), and none that is under way promises volume of its own. Where a pool
+looks like nothing in its training it says so once and leaves the search to `front-racing`.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from lamps.errors import ConfigError, LampsWarning
 from lamps.policy.base import STOP, Action, Observation, Policy, Pool, nothing_left
 from lamps.policy.features import (
     POOL_FEATURES,
+    TRIAL_FEATURES,
     Array,
     Features,
     blinded,
@@ -35,6 +36,14 @@ from lamps.policy.front_racing import FrontRacing
 from lamps.policy.weights import REGRET_LEVELS, SHIPPED, Weights, load
 
 _STOP_LEVEL = REGRET_LEVELS.index(0.02)
+_VOLUME = TRIAL_FEATURES.index("volume")
+_PROMISE = 0.01
+"""Volume, in boxes of the pool's ranges, that an open candidate may promise at a stop.
+
+The network alone stops with candidates left that are on the front by their own last values. On the
+tasks kept out this never delays a stop; on Pythia, Gemstones and TaskSet from 70 to 73 % of the
+time of everything.
+"""
 _WATCHED = ("n_trials", "n_landmarks", "n_objectives")
 
 
@@ -89,13 +98,11 @@ class Lamps(Policy):
             self._say(odd)
             return self._fallback.propose(observation, mask)
         scores, missing = forward(self.weights, inputs, state.present, mask[None])
-        seen = observation.landmark >= 0
-        all_seen = (seen | observation.failed).all() or observation.n_landmarks == 1
         if (
             observation.budget_used == 0
             and observation.complete.any()
-            and all_seen
             and missing[0, _STOP_LEVEL] < self.doubt
+            and _nothing_promised(observation, inputs, mask)
         ):
             return nothing_left(observation) if observation.in_flight.any() else STOP
         return int(scores[0].argmax())
@@ -108,6 +115,14 @@ class Lamps(Policy):
                 LampsWarning,
                 stacklevel=2,
             )
+
+
+def _nothing_promised(observation: Observation, inputs: Features, mask: NDArray[np.bool_]) -> bool:
+    """Whether all candidates were looked at, and no open one is expected to add volume."""
+    seen = (observation.landmark >= 0) | observation.failed
+    if not seen.all() and observation.n_landmarks > 1:
+        return False
+    return bool((inputs.trials[_VOLUME, 0][mask] <= _PROMISE).all())
 
 
 def forward(

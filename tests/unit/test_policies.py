@@ -155,15 +155,7 @@ def test_a_pool_that_is_all_front_is_finished(name: str, m: int) -> None:
         values = np.repeat(np.stack([np.arange(n), -np.arange(n)], axis=1)[:, None], 4, axis=1)
     else:
         values = np.repeat((1 - np.eye(n))[:, None, :], 4, axis=1)
-    seen = play(policies.make(name), values.astype(float))
-    if name == "lamps":  # stops by an estimate: it may spare what adds little
-        final = values[:, -1].astype(float)
-        reference = pareto.reference_point(final)
-        whole = pareto.hypervolume(final, reference)
-        assert pareto.hypervolume(final[seen.complete], reference) >= 0.95 * whole
-        assert (seen.landmark >= 0).all()
-    else:
-        assert seen.complete.all()
+    assert play(policies.make(name), values.astype(float)).complete.all()
 
 
 @every_policy
