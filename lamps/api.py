@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import logging
 import os
 import time
@@ -177,6 +178,15 @@ def search(
                 "memory_bytes": None if memory is None else parse_bytes(memory),
             },
             "lamps": __version__,
+            "asked": {
+                "data": None if data is None else str(data),
+                "problem": problem,
+                "methods": list(methods),
+                "models": list(models),
+                "params": json.loads(json.dumps(params or {}, default=str)),
+                "own_candidates": bool(candidates),
+                "options": json.loads(json.dumps(options, default=str)),
+            },
         },
         seed=seed,
         budget=_budget(budget),

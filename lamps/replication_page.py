@@ -9,6 +9,7 @@ from itertools import groupby
 from typing import Any
 
 from lamps.errors import StoreError
+from lamps.markdown import table
 from lamps.replication_results import (
     ClaimResult,
     ReplicationResult,
@@ -67,7 +68,7 @@ def _overview(results: Sequence[ReplicationResult]) -> str:
             )
         )  # fmt: skip
     head = ("method", "profile", "held", "not held", "undecided", "controls that fail")
-    return _table(head, rows)
+    return table(head, rows)
 
 
 def _method(result: ReplicationResult) -> list[str]:
@@ -80,7 +81,7 @@ def _method(result: ReplicationResult) -> list[str]:
         "claim", "statement", "measured", "value", "95 % interval", "expected", "seeds", "pairs",
         "verdict",
     )  # fmt: skip
-    parts.append(_table(head, rows, left=3))
+    parts.append(table(head, rows, left=3))
     waiting = sorted({x.seed for x in s.seeds if x.finished_at is None})
     if waiting:
         parts.append(f"Begun and not finished: seeds {', '.join(map(str, waiting))}.")
@@ -154,17 +155,3 @@ def number(value: float) -> str:
         ('0.9877', '-')
     """
     return "-" if math.isnan(value) else f"{value:.4g}"
-
-
-def _table(head: Sequence[str], rows: Iterable[Sequence[Any]], *, left: int = 1) -> str:
-    """A Markdown table whose first ``left`` columns are text; the others stand right."""
-    lines = [
-        "| " + " | ".join(head) + " |",
-        "|" + " --- |" * left + " ---: |" * (len(head) - left),
-    ]
-    lines += ["| " + " | ".join(_cell(c) for c in row) + " |" for row in rows]
-    return "\n".join(lines)
-
-
-def _cell(value: Any) -> str:
-    return str(value).replace("|", "\\|").replace("\n", " ")

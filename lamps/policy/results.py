@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from lamps.errors import ConfigError
+from lamps.markdown import cell, table
 from lamps.policy.demands import demands
 from lamps.policy.evaluate import Score
 from lamps.policy.live_page import live_rows
@@ -165,17 +166,6 @@ def page(
     return "\n\n".join(parts) + "\n"
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """A Markdown table; the first column is text, the others stand right."""
-    lines = ["| " + " | ".join(head) + " |", "| --- |" + " ---: |" * (len(head) - 1)]
-    lines += ["| " + " | ".join(_cell(c) for c in row) + " |" for row in rows]
-    return "\n".join(lines)
-
-
-def _cell(value: Any) -> str:
-    return str(value).replace("|", "\\|").replace("\n", " ")
-
-
 def percent(value: float) -> str:
     """A share in percent; a dash where there is none."""
     return "-" if math.isnan(value) else f"{100 * value:.1f}"
@@ -223,7 +213,7 @@ def _section(results: Results) -> list[str]:
     if results.notes:
         notes = [line for line in results.notes if "left out" in line]
         if notes:
-            parts += ["Left out: " + "; ".join(_cell(n) for n in notes[:20]) + "."]
+            parts += ["Left out: " + "; ".join(cell(n) for n in notes[:20]) + "."]
     return parts
 
 

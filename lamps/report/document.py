@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import platform
 import re
@@ -175,40 +176,43 @@ def _model(model: Any) -> dict[str, Any]:
 
 
 def reproduction(record: StoredRun) -> str:
-    """The command that makes an equal run, as far as the store knows how it was begun.
-
-    Options of the family come from the problem's reference. A pool that was narrowed by
-    ``--method`` or ``--model`` is given as the methods and models that took part.
-    """
-    reference = dict(record.problem_reference)
-    words = ["lamps", "search", "--problem", record.family]
-    named = next((reference[k] for k in ("path", "builtin") if reference.get(k)), None)
-    if named is not None:
-        words[-1] += f":{named}"
-    options = reference.get("options")
-    for key, value in (options if isinstance(options, Mapping) else {}).items():
-        words += _flag(str(key), value)
-    for method in sorted(record.method_versions):
-        words += ["--method", method]
-    for model in record.models:
-        words += ["--model", model.name]
-    samples = record.settings.get("samples", 1)
-    if samples != 1:
-        words += ["--samples", str(samples)]
-    for name in record.front_objectives:
-        words += ["--objective", name]
-    if record.budget.wall_s is not None:
-        words += ["--budget", f"{record.budget.wall_s:g}s"]
-    words += ["--policy", str(record.settings.get("policy", record.policy))]
+    """The command that makes an equal run, in the words in which it was asked for."""
+    asked: Any = record.settings.get("asked")
+    if asked is None:
+        return f"lamps search: release {record.settings.get('lamps')} did not store what was asked"
+    words = ["lamps", "search"]
+    if asked["data"] is not None:
+        words.append(asked["data"])
+    words += _flag("problem", asked["problem"])
+    for name, value in asked["options"].items():
+        words += _flag(name, value)
+    words += _flag("method", asked["methods"]) + _flag("model", asked["models"])
+    for method, given in asked["params"].items():
+        for name, value in given.items():
+            words += ["--param", f"{method}.{name}={json.dumps(value)}"]
+    samples = record.settings["samples"]
+    words += _flag("samples", samples if samples != 1 else None)
+    words += _flag("objective", record.front_objectives)
+    bounds = record.budget
+    words += _flag("budget", None if bounds.wall_s is None else f"{bounds.wall_s:g}s")
+    words += _flag("device-budget", None if bounds.device_s is None else f"{bounds.device_s:g}s")
+    words += _flag("max-landmarks", bounds.landmarks) + _flag("max-trials", bounds.trials)
+    words += _flag("policy", record.settings["policy"])
+    words += _flag("backend", record.settings["backend"])
     words += ["--workers", str(record.workers), "--seed", str(record.seed)]
-    return shlex.join(words)
+    note = (
+        "   # its candidates were listed one by one, from Python"
+        if asked["own_candidates"]
+        else ""
+    )
+    return shlex.join(words) + note
 
 
 def _flag(name: str, value: Any) -> list[str]:
     flag = "--" + name.replace("_", "-")
     if value is True:
         return [flag]
-    if value in (None, False, [], ()):
+    if value is None or value is False:
         return []
     if isinstance(value, list | tuple):
         return [word for item in value for word in (flag, str(item))]

@@ -172,10 +172,26 @@ def test_the_command_makes_an_equal_pool(searched: Searched, tmp_path: Path) -> 
     words = shlex.split(reproduction(record))
     assert words[:4] == ["lamps", "search", "--problem", f"replay:{searched.curves}"]
     again = f"sqlite:///{tmp_path}/again.db"
-    answer = run(*words[1:], "--backend", "local", "--store", again, "--name", "again", "--quiet")
+    answer = run(*words[1:], "--store", again, "--name", "again", "--quiet")
     assert answer.code == 3, answer.err
     with lamps.open_store(again) as store:
         assert [t.candidate for t in store.run("again").trials()] == pool
+
+
+def test_the_command_says_what_was_asked(searched: Searched, tmp_path: Path) -> None:
+    """Options of any family, fixed params and bounds come back as they were given."""
+    given = [
+        "search", "--problem", f"replay:{searched.curves}", "--param", "curve-replay.sleep_s=0.01",
+        "--objective", "error", "--max-landmarks", "3", "--device-budget", "90s", "--policy",
+        "exhaustive", "--backend", "local", "--workers", "1", "--seed", "7",
+    ]  # fmt: skip
+    store = f"sqlite:///{tmp_path}/lamps.db"
+    assert run(*given, "--store", store, "--name", "asked", "--quiet").code == 0
+    with lamps.open_store(store) as opened:
+        words = shlex.split(reproduction(opened.run("asked").record))
+    assert words[0] == "lamps"
+    pairs = sorted(zip(words[2::2], words[3::2], strict=True))
+    assert pairs == sorted(zip(given[1::2], given[2::2], strict=True))
 
 
 def test_a_run_that_has_hardly_begun_has_a_report(tmp_path: Path, searched: Searched) -> None:

@@ -15,6 +15,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from _curves import curves
 
 from lamps.errors import ConfigError
+from lamps.markdown import table
 from lamps.policy import contest
 from lamps.policy.curve_samples import curves_of
 from lamps.policy.demands import demands
@@ -26,7 +27,6 @@ from lamps.policy.results import (
     load_results,
     page,
     parse_results,
-    table,
     write_report,
 )
 from lamps.policy.scorebook import as_dict

@@ -109,7 +109,7 @@ def build(spec: ZooSpec, say: Say = on_stderr) -> Zoo:
         key = digest(
             [_experts.FORMAT, info.sha256, task.fingerprint(), spec.seed, *_fields(how)], length=10
         )
-        folder = _root() / f"{name}-{spec.kind}-{spec.profile}-s{spec.seed}-{key}"
+        folder = root() / f"{name}-{spec.kind}-{spec.profile}-s{spec.seed}-{key}"
 
         def make(work: Path, name: str = name, task: TextProblem = task, n: int = number) -> None:
             if spec.profile != "toy":
@@ -119,7 +119,7 @@ def build(spec: ZooSpec, say: Say = on_stderr) -> Zoo:
                 )
             _train(info, task, spec, work)
 
-        experts[name] = _made(folder, make)
+        experts[name] = made(folder, make)
     return Zoo(base, experts)
 
 
@@ -127,11 +127,12 @@ def _fields(how: Recipe) -> list[Json]:
     return [how.kind, how.steps, how.batch_size, how.lr, how.head_lr, how.oft_block]
 
 
-def _root() -> Path:
+def root() -> Path:
+    """Where everything of the zoo is kept."""
     return cache_dir() / "zoo"
 
 
-def _made(folder: Path, make: Callable[[Path], None]) -> Path:
+def made(folder: Path, make: Callable[[Path], None]) -> Path:
     """The folder, made by the first process that asks."""
     if not folder.is_dir():
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -150,12 +151,12 @@ def _made(folder: Path, make: Callable[[Path], None]) -> Path:
 def _base(spec: ZooSpec) -> Path:
     if spec.profile == "toy":
         key = digest([_experts.FORMAT, spec.seed, _toy.WIDTH, _toy.DEPTH], length=10)
-        return _made(
-            _root() / f"base-toy-s{spec.seed}-{key}", lambda work: _toy.write_base(work, spec.seed)
+        return made(
+            root() / f"base-toy-s{spec.seed}-{key}", lambda work: _toy.write_base(work, spec.seed)
         )
     info = CATALOGUE.resolve(ENCODER)
     key = digest([_experts.FORMAT, info.sha256], length=10)
-    return _made(_root() / f"base-{ENCODER}-{key}", lambda work: _write_base(info, work))
+    return made(root() / f"base-{ENCODER}-{key}", lambda work: _write_base(info, work))
 
 
 def _write_base(info: ModelInfo, work: Path) -> None:
@@ -189,7 +190,7 @@ def _train(base: ModelInfo, task: TextProblem, spec: ZooSpec, work: Path) -> Non
 
 def listing() -> Iterator[dict[str, Json]]:
     """Facts of every expert of the zoo in the cache, with its folder and its bytes."""
-    for file in sorted(_root().glob(f"*/{FACTS}")):
+    for file in sorted(root().glob(f"*/{FACTS}")):
         try:
             facts: dict[str, Json] = json.loads(file.read_text(encoding="utf-8"))
         except ValueError as error:

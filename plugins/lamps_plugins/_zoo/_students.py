@@ -97,13 +97,13 @@ def student(width: int, seed: int, profile: str, say: Say = on_stderr) -> Path:
     """
     how, teacher = size_of(profile), CATALOGUE.resolve(TEACHER)
     key = digest([FORMAT, teacher.sha256, _corpus(profile), width, seed, how.student], length=10)
-    folder = _build._root() / f"student-{width}-{profile}-s{seed}-{key}"
+    folder = _build.root() / f"student-{width}-{profile}-s{seed}-{key}"
 
     def make(work: Path) -> None:
         say(f"zoo: distilling a student of width {width} ({how.student} steps, seed {seed})")
         _distil(work, None, _domains.SEEN, how.student, profile, seed, width)
 
-    return _build._made(folder, make)
+    return _build.made(folder, make)
 
 
 def shifted(
@@ -122,13 +122,13 @@ def shifted(
     texts = _domains.domain(domain, size_of(profile).texts).train
     info = folder_info(base, name=base.name)
     key = digest([FORMAT, info.sha256, list(texts), steps, SHIFT_LR, seed], length=10)
-    folder = _build._root() / f"shift-{domain}-{steps}-{profile}-s{seed}-{key}"
+    folder = _build.root() / f"shift-{domain}-{steps}-{profile}-s{seed}-{key}"
 
     def make(work: Path) -> None:
         say(f"zoo: going on with a student on {domain} ({steps} steps, seed {seed})")
         _distil(work, base, (domain,), steps, profile, seed, 0)
 
-    return _build._made(folder, make)
+    return _build.made(folder, make)
 
 
 def tuned(base: Path, task: str, seed: int, profile: str, say: Say = on_stderr) -> Path:
@@ -144,14 +144,14 @@ def tuned(base: Path, task: str, seed: int, profile: str, say: Say = on_stderr) 
         how.lr,
         how.head_lr,
     ]
-    folder = _build._root() / f"{task}-tuned-{profile}-s{seed}-{digest(parts, length=10)}"
+    folder = _build.root() / f"{task}-tuned-{profile}-s{seed}-{digest(parts, length=10)}"
 
     def make(work: Path) -> None:
         say(f"zoo: fine-tuning {base.name} on {task} ({how.steps} steps, seed {seed})")
         facts = _experts.train_expert(info, problem, how, seed=seed, folder=work)
         (work / "lamps-student.json").write_text(json.dumps(facts) + "\n", encoding="utf-8")
 
-    return _build._made(folder, make)
+    return _build.made(folder, make)
 
 
 def _corpus(profile: str) -> str:

@@ -69,7 +69,7 @@ class ZooTask:
     read: Callable[[Path], Iterator[Row]]
 
 
-def _tab(site: Path, name: str) -> Iterator[dict[str, str]]:
+def orange_rows(site: Path, name: str) -> Iterator[dict[str, str]]:
     """Rows of a tab file of the Orange text add-on: a header, two rows of column types, rows."""
     path = site / "orangecontrib" / "text" / "datasets" / f"{name}.tab"
     with path.open(encoding="utf-8", newline="") as file:
@@ -86,7 +86,7 @@ def _official(stem: str, prefixes: tuple[str, ...] = ("",)) -> Callable[[Path], 
 
     def read(site: Path) -> Iterator[Row]:
         for split in ("train", "test"):
-            for row in _tab(site, f"{stem}-{split}"):
+            for row in orange_rows(site, f"{stem}-{split}"):
                 if row["Category"].startswith(prefixes):
                     yield split, row["Text"], row["Category"]
 
@@ -94,7 +94,7 @@ def _official(stem: str, prefixes: tuple[str, ...] = ("",)) -> Callable[[Path], 
 
 
 def _election(site: Path) -> Iterator[Row]:
-    for row in _tab(site, "election-tweets-2016"):
+    for row in orange_rows(site, "election-tweets-2016"):
         if row["Is retweet"] == "False":
             # Links and mentions name the author outright.
             yield "", re.sub(r"https?://\S+|@\w+", " ", row["Content"]), row["Author"]

@@ -16,8 +16,8 @@ NOISE = 0.02
 def wider(base: Path, seed: int) -> Path:
     """The folder of the wider base, made where it is not there yet."""
     info = folder_info(base, name=base.name)
-    folder = _build._root() / f"wide-toy-s{seed}-{digest([1, info.sha256, seed], length=10)}"
-    return _build._made(folder, lambda work: _write(base, work, seed))
+    folder = _build.root() / f"wide-toy-s{seed}-{digest([1, info.sha256, seed], length=10)}"
+    return _build.made(folder, lambda work: _write(base, work, seed))
 
 
 def _write(base: Path, work: Path, seed: int) -> None:

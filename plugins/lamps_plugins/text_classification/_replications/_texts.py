@@ -18,6 +18,7 @@ from pathlib import Path
 
 from lamps.errors import ProblemError
 from lamps.method import cache_dir
+from lamps_plugins._zoo._tasks import orange_rows
 
 Row = tuple[str, str]  # text and label
 
@@ -47,25 +48,13 @@ def _wikipedia(site: Path) -> Iterator[Row]:
             yield article["extract"], topic
 
 
-def _tab(site: Path, name: str) -> Iterator[dict[str, str]]:
-    """Rows of a tab file of the Orange text add-on, below its three rows of headers."""
-    path = site / "orangecontrib" / "text" / "datasets" / f"{name}.tab"
-    with path.open(encoding="utf-8", newline="") as file:
-        rows = csv.reader(file, delimiter="\t")
-        header = next(rows)
-        next(rows), next(rows)
-        for cells in rows:
-            if len(cells) == len(header):
-                yield dict(zip(header, cells, strict=True))
-
-
 def _newswire(site: Path) -> Iterator[Row]:
-    for row in _tab(site, "reuters-r8-train"):
+    for row in orange_rows(site, "reuters-r8-train"):
         yield row["Text"], row["Category"]
 
 
 def _election(site: Path) -> Iterator[Row]:
-    for row in _tab(site, "election-tweets-2016"):
+    for row in orange_rows(site, "election-tweets-2016"):
         if row["Is retweet"] == "False":
             # Links and mentions name the author outright.
             yield re.sub(r"https?://\S+|@\w+", " ", row["Content"]), row["Author"]
