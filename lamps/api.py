@@ -23,8 +23,9 @@ from lamps.replication_results import ReplicationResult
 from lamps.replication_runs import measure_again
 from lamps.runs import Run, Store, open_store
 from lamps.scheduler.backend import Backend
+from lamps.scheduler.begun import begun_before
 from lamps.scheduler.controller import Controller
-from lamps.scheduler.progress import Listener, Outcome, Progress
+from lamps.scheduler.progress import Listener, Outcome, Progress, both
 from lamps.store import Run as StoredRun
 from lamps.store import RunSpec
 from lamps.store import Store as SqlStore
@@ -95,6 +96,7 @@ def search(
     artifacts: str | None = None,
     plugin_path: str | None = None,
     name: str | None = None,
+    or_resume: bool = False,
     seed: int = 0,
     listener: Listener | None = None,
     **options: Any,
@@ -113,7 +115,8 @@ def search(
         budget: A `Budget`, or a duration such as ``"30m"``; None runs until the policy stops.
         policy: Name of the allocation policy, with options in brackets.
         backend: ``ray``, ``local`` or ``replay``.
-        workers: Landmarks at once; None or 0 means one per core.
+        workers: Landmarks at once; None or 0 means one per core, of the cluster where there is
+            one.
         address: Address of a Ray cluster; None starts Ray on this machine.
         dashboard: Whether the started Ray serves its dashboard.
         cpus: CPUs that each landmark occupies; None means what its method asks for.
@@ -123,6 +126,8 @@ def search(
         artifacts: fsspec URL for checkpoints.
         plugin_path: Folders with loose plugins.
         name: Name of the run; made from problem and time if None.
+        or_resume: Go on with the run of that name where there is one that was asked for in the
+            same words, so that one command can be given again and again.
         seed: Root of all randomness.
         listener: Called after every change with a `lamps.scheduler.progress.Progress`.
         **options: Options of the family, such as ``target="label"``.
@@ -143,7 +148,7 @@ def search(
     family, opened = open_problem(data, problem, options, settings.plugin_path)
     for note in opened.notes:
         _log.info("%s", note)
-    n_workers = _workers(backend, settings.workers)
+    n_workers = _workers(backend, settings.workers, address)
     pool = list(candidates) or build_pool(
         family, opened, settings.plugin_path, methods, models, params or {}, samples, seed
     )
@@ -198,8 +203,24 @@ def search(
         models=used_models(family, pool),
         size_hints=[opened.size_hint(c) for c in pool],
     )
+    if or_resume:
+        with SqlStore.open(settings.store) as database:
+            begun = begun_before(database, spec)
+        if begun is not None and begun.ended:
+            return Run(settings.store, spec.name, begun.outcome)
+        if begun is not None:
+            return resume(
+                spec.name,
+                store=settings.store,
+                budget=begun.budget,
+                workers=n_workers,
+                backend=backend,
+                address=address,
+                listener=listener,
+            )
     try:
         engine.check(_resources(classes[c.method].spec.resources, spec.settings) for c in pool)
+        spec = dataclasses.replace(spec, workers=n_workers or engine.free)
         with SqlStore.open(settings.store) as database:
             run = database.create_run(
                 spec, pool, [short_label(c, classes[c.method]) for c in pool]
@@ -255,7 +276,7 @@ def resume(
             run.id,
             budget=None if budget is None else _budget(budget),
             settings=kept,
-            workers=None if workers is None else _workers(str(kept["backend"]), workers),
+            workers=_workers(str(kept["backend"]), workers or 0, "") if workers else None,
         )
         run = database.run(name)
         engine = make_backend(
@@ -349,7 +370,7 @@ def _drive(
             resources=[_resources(classes[c.method].spec.resources, run.settings) for c in pool],
             baselines=[i for i, c in enumerate(pool) if classes[c.method].spec.tags.baseline],
             plugin_path=plugin_path,
-            listener=_with_hooks(listener, run, pool),
+            listener=both(_with_hooks(listener, run, pool), backend.meter(run.name)),
         )
         with gentle_stop(controller.stop):
             return controller.execute()
@@ -391,14 +412,17 @@ def _resources(asked: Resources, settings: Mapping[str, Any]) -> Resources:
     return dataclasses.replace(asked, **said)
 
 
-def _workers(backend: str, wanted: int) -> int:
+def _workers(backend: str, wanted: int, address: str | None) -> int:
+    """Landmarks at once; 0 leaves it to the cluster at the address, as many as it has CPUs."""
     if backend == "local":
         if wanted > 1:
             raise ConfigError(
                 f"backend 'local' runs one landmark at a time, {wanted} workers were asked"
             )
         return 1
-    return wanted or (1 if backend == "replay" else os.cpu_count() or 1)
+    if backend == "replay" or wanted:
+        return wanted or 1
+    return 0 if address or os.environ.get("RAY_ADDRESS") else os.cpu_count() or 1
 
 
 def _budget(budget: Budget | str | None) -> Budget:

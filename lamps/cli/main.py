@@ -34,6 +34,10 @@ _COMMANDS = {
     "policy": ("policy:policy", "List, train, compare and show allocation policies."),
     "table": ("table:table", "List, show, import, export and check landmark tables."),
     "store": ("store:store", "Upgrade and check a database."),
+    "cluster": (
+        "cluster:cluster",
+        "Start nodes, run searches as jobs, and look whether all is well.",
+    ),
 }
 
 

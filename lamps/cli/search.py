@@ -130,7 +130,11 @@ def parse_params(texts: Sequence[str]) -> dict[str, dict[str, Any]]:
     show_default=True,
     help="Where landmarks run: Ray tasks, this process, or a table in simulated time.",
 )
-@click.option("--workers", type=int, help="Landmarks at once.  [default: one per core]")
+@click.option(
+    "--workers",
+    type=int,
+    help="Landmarks at once.  [default: one per core, here or of the cluster]",
+)
 @click.option("--address", help="A running Ray cluster: host:port, ray://..., or auto.")
 @click.option("--dashboard", is_flag=True, help="Serve Ray's dashboard on this machine.")
 @click.option("--cpus", type=float, help="CPUs per landmark.  [default: as the method asks]")
@@ -139,6 +143,7 @@ def parse_params(texts: Sequence[str]) -> dict[str, dict[str, Any]]:
 @click.option("--artifacts", metavar="URL", help="Where checkpoints go (any fsspec URL).")
 @click.option("--plugins", "plugin_path", metavar="DIR", help="A folder with loose plugins.")
 @click.option("--name", help="Name of the run.")
+@click.option("--or-resume", is_flag=True, help="Go on with the run of that name if there is one.")
 @click.option(
     "--seed", type=int, default=0, show_default=True, help="Root of all randomness of the run."
 )

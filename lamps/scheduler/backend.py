@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from lamps.method import Problem
 from lamps.scheduler.clock import Clock, WallClock
+from lamps.scheduler.progress import Listener
 from lamps.scheduler.worker import LandmarkResult, LandmarkTask
 from lamps.types import Resources
 
@@ -32,6 +33,13 @@ class Backend(ABC):
     @abstractmethod
     def start(self, problem: Problem, demands: Iterable[Resources]) -> None:
         """Check the demands and make the problem available to workers."""
+
+    def meter(self, run: str) -> Listener | None:
+        """What shows the progress of a run on the pages of the cluster; None where there are none.
+
+        Asked for once, after `check`.
+        """
+        return None
 
     @property
     @abstractmethod

@@ -7,6 +7,7 @@ rebuilt from the store when a run is resumed, so it may be killed at any line.
 from __future__ import annotations
 
 import contextlib
+import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 
@@ -23,7 +24,7 @@ from lamps.scheduler.claim import Claim
 from lamps.scheduler.progress import Ending, Listener, Outcome, Progress
 from lamps.scheduler.worker import LandmarkResult, LandmarkTask
 from lamps.store import Decision, Run, Store, Trial
-from lamps.types import Budget, Evaluation, Resources
+from lamps.types import Budget, Resources
 
 MAX_ATTEMPTS = 3
 """Times a landmark is tried whose worker vanishes; after that the trial stays crashed."""
@@ -73,6 +74,7 @@ class Controller:
         self._flight: dict[int, Decision] = {}
         self._backlog: deque[Decision] = deque()
         self._stopping = ""
+        self._decision_s = 0.0
         self._started: float | None = None
         self._accounted = 0.0
         self._spent_before = run.spent_wall_s
@@ -271,9 +273,12 @@ class Controller:
         obs = self.observation
         for trial in self.baselines:
             if mask[trial]:
+                self._decision_s = 0.0
                 return trial, "baseline"
         obs.budget_used = self.spent.used_share(self.budget)
+        asked = time.perf_counter()
         choice = self.policy.propose(obs, mask)
+        self._decision_s = time.perf_counter() - asked
         if choice == WAIT and not self._flight:
             raise ContractError(f"policy {self.policy.name!r} waits while nothing is in flight")
         if choice >= 0 and not (choice < len(mask) and mask[choice]):
@@ -337,7 +342,7 @@ class Controller:
                     obs.in_flight[trial] = False  # whoever resumes the run retries it
                 else:
                     self._submit(self.store.retry(decision.id))
-                self._tell("crashed", trial, decision.landmark, error=result.error)
+                self._tell("crashed", trial, decision.landmark, result=result)
                 return
             self.store.give_up(decision.id)
         elif result.kind in ("cancelled", "storage"):
@@ -358,7 +363,7 @@ class Controller:
         obs.in_flight[trial], obs.failed[trial] = False, True
         if result.cost is not None:
             obs.cost_s[trial, decision.landmark] = result.cost.wall_s
-        self._tell(result.kind, trial, decision.landmark, error=result.error.split("\n")[0])
+        self._tell(result.kind, trial, decision.landmark, result=result)
 
     def _complete(self, decision: Decision, result: LandmarkResult) -> None:
         evaluation, cost, checkpoint = result.evaluation, result.cost, result.checkpoint
@@ -384,7 +389,7 @@ class Controller:
         obs.cost_s[trial, decision.landmark] = cost.wall_s
         obs.landmark[trial] = decision.landmark
         obs.in_flight[trial] = False
-        self._tell("ok", trial, decision.landmark, evaluation=evaluation)
+        self._tell("ok", trial, decision.landmark, result=result)
 
     def _abandon(self) -> None:
         """Give back what is in flight: those decisions are cancelled and will be taken anew."""
@@ -461,7 +466,7 @@ class Controller:
                     tries[trial] = tries.get(trial, 0) + 1
                     if tries[trial] < MAX_ATTEMPTS:
                         queue.append(trial)
-                self._tell("test", trial, error=result.error.split("\n")[0])
+                self._tell("test", trial, result=result)
         return not queue and not flight
 
     # -- accounting ----------------------------------------------------------------------------
@@ -489,8 +494,7 @@ class Controller:
         trial: int = -1,
         landmark: int = -1,
         *,
-        evaluation: Evaluation | None = None,
-        error: str = "",
+        result: LandmarkResult | None = None,
     ) -> None:
         if self.listener is None:
             return
@@ -504,8 +508,8 @@ class Controller:
                 event=event,
                 trial=trial,
                 landmark=landmark,
-                evaluation=evaluation,
-                error=error,
+                evaluation=result.evaluation if result and result.kind == "ok" else None,
+                error=result.error.split("\n")[0] if result else "",
                 counts={
                     "complete": int(obs.complete.sum()),
                     "running": int(obs.in_flight.sum()),
@@ -517,5 +521,7 @@ class Controller:
                 hypervolume=pareto.hypervolume(seen[front], pareto.reference_point(seen)),
                 budget_used=self.spent.used_share(self.budget),
                 spent=self.spent,
+                decision_s=self._decision_s,
+                landmark_s=result.cost.wall_s if result and result.cost else 0.0,
             )
         )

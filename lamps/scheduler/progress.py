@@ -28,6 +28,8 @@ class Progress:
         hypervolume: Volume of the finished front up to the run's current reference point.
         budget_used: Largest used share of any bound.
         spent: What the run has spent.
+        decision_s: Seconds that the policy took, with ``decide``.
+        landmark_s: Seconds that the landmark took in its worker, where that is known.
     """
 
     event: str
@@ -40,6 +42,8 @@ class Progress:
     hypervolume: float = 0.0
     budget_used: float = 0.0
     spent: Spent = field(default_factory=Spent)
+    decision_s: float = 0.0
+    landmark_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +57,18 @@ class Outcome:
 
 
 Listener = Callable[[Progress], None]
+
+
+def both(first: Listener | None, second: Listener | None) -> Listener | None:
+    """One listener for two, either of which may be missing."""
+    if first is None or second is None:
+        return first or second
+
+    def tell(progress: Progress) -> None:
+        first(progress)
+        second(progress)
+
+    return tell
 
 
 def all_failed_message(trials: Sequence[Trial]) -> str:

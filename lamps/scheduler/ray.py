@@ -9,14 +9,12 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
-import secrets
 import signal
 import socket
 import sys
 import time
 import warnings
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 from lamps.errors import ConfigError, MissingExtra, WorkerLost
@@ -24,6 +22,9 @@ from lamps.method import Problem
 from lamps.plugins import plugin_path_of, registry
 from lamps.scheduler.backend import Backend
 from lamps.scheduler.orphans import end_children, end_orphans, marked_children
+from lamps.scheduler.progress import Listener
+from lamps.scheduler.ray_metrics import RayMeter
+from lamps.scheduler.ray_token import prepare_token, refuse_passwords, token_path
 from lamps.scheduler.signals import signal_kept, undisturbed
 from lamps.scheduler.worker import LandmarkResult, LandmarkTask, run_landmark
 from lamps.types import Resources
@@ -47,7 +48,8 @@ class RayBackend(Backend):
 
     Args:
         workers: Landmarks at once; 0 means one per CPU of the cluster.
-        address: Address of a running cluster, ``auto``, or None to start one on this machine.
+        address: Address of a running cluster, or ``auto``; None means ``RAY_ADDRESS``, which Ray
+            sets within a job, and without that a cluster that is started on this machine.
         dashboard: Whether a cluster that is started here serves Ray's dashboard, on the loopback
             address only.
     """
@@ -58,7 +60,7 @@ class RayBackend(Backend):
         self, workers: int = 0, *, address: str | None = None, dashboard: bool = False
     ) -> None:
         self.workers = workers
-        self.address = address
+        self.address = address or _surrounding()
         self.dashboard = dashboard
         self._ray: Any = None
         self._owned = False
@@ -107,6 +109,7 @@ class RayBackend(Backend):
                 "object_store_memory": OBJECT_STORE_BYTES,
             }
         else:
+            refuse_passwords(sys.argv)
             require_listener(self.address)
             options["address"] = self.address
         marked = marked_children() if self.address is None else contextlib.nullcontext()
@@ -116,6 +119,12 @@ class RayBackend(Backend):
             self._owned = True  # from here on `close` has something to end, come what may
             try:
                 ray.init(**options)
+            except ray.exceptions.AuthenticationError as error:
+                raise ConfigError(
+                    f"the Ray cluster at {self.address!r} turns us away: its token is not the one "
+                    f"that is found here ({token_path()}). Copy the head's token to that place, "
+                    "or name its file in RAY_AUTH_TOKEN_PATH, and set RAY_AUTH_MODE=token"
+                ) from error
             except ConnectionError as error:
                 raise ConfigError(
                     f"no Ray cluster answers at {self.address!r}: {error}. Start one, or leave "
@@ -163,6 +172,14 @@ class RayBackend(Backend):
                         f"{total.get(name, 0.0):g} in all ({have}); leave its method out or "
                         "add nodes"
                     )
+
+    def meter(self, run: str) -> Listener | None:
+        """Ray's metrics of a run, on a cluster or where the dashboard is served.
+
+        Ray's small local cluster without a dashboard exports no metrics.
+        """
+        watched = self.address is not None or self.dashboard
+        return RayMeter(run) if watched else None
 
     @property
     def free(self) -> int:
@@ -275,6 +292,13 @@ def _ray_resources(demand: Resources) -> dict[str, float]:
     return {k: v for k, v in asked.items() if v}
 
 
+def _surrounding() -> str | None:
+    """The cluster that this process was started in, as Ray tells it."""
+    address = os.environ.get("RAY_ADDRESS", "")
+    # The same variable may hold the address of a dashboard, which only the Jobs API can use.
+    return None if address in ("", "local") or "http" in address else address
+
+
 def require_listener(address: str, timeout_s: float = 5.0) -> None:
     """Refuse the address of a cluster that does not answer; Ray itself would try for many minutes.
 
@@ -293,23 +317,3 @@ def require_listener(address: str, timeout_s: float = 5.0) -> None:
             f"no Ray cluster answers at {address!r}: {error}. Start one, or leave --address out "
             "to use this machine"
         ) from error
-
-
-def prepare_token() -> None:
-    """Make Ray's token file with mode 0600 in a folder with mode 0700, before Ray does.
-
-    Ray up to 2.60.0 makes it readable for everyone. Nothing is done where a token comes from the
-    environment.
-    """
-    if os.environ.get("RAY_AUTH_TOKEN") or os.environ.get("RAY_AUTH_TOKEN_PATH"):
-        return
-    path = Path.home() / ".ray" / "auth_token"
-    path.parent.mkdir(mode=0o700, exist_ok=True)
-    path.parent.chmod(0o700)
-    try:
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError:
-        path.chmod(0o600)
-        return
-    with os.fdopen(handle, "w") as file:
-        file.write(secrets.token_hex(32))

@@ -107,23 +107,26 @@ def reached(store: str, name: str, n: int) -> Callable[[], bool]:
 
 def story(store: str, name: str) -> list[tuple[int, int]]:
     """(trial, landmark) of every decision that was carried out, in its order."""
-    run = lamps.open_store(store).run(name)
-    return [(d.trial_index, d.landmark) for d in run.decisions() if d.state == "done"]
+    with lamps.open_store(store) as opened:
+        decisions = opened.run(name).decisions()
+    return [(d.trial_index, d.landmark) for d in decisions if d.state == "done"]
 
 
 def front(store: str, name: str) -> list[tuple[int, dict[str, float]]]:
     """Index and values of each front member."""
-    return [(m.index, dict(m.values)) for m in lamps.open_store(store).run(name).front()]
+    with lamps.open_store(store) as opened:
+        return [(m.index, dict(m.values)) for m in opened.run(name).front()]
 
 
 def at_rest(store: str, name: str) -> None:
     """Nothing runs, nothing is pending, nothing was counted twice, the database is whole."""
-    opened = lamps.open_store(store)
-    run = opened.run(name)
-    assert opened.check() == []
-    assert "running" not in {t.state for t in run.trials()}
-    assert "pending" not in {d.state for d in run.decisions()}
-    for trial in run.trials():
+    with lamps.open_store(store) as opened:
+        run = opened.run(name)
+        assert opened.check() == []
+        trials, decisions = run.trials(), run.decisions()
+    assert "running" not in {t.state for t in trials}
+    assert "pending" not in {d.state for d in decisions}
+    for trial in trials:
         counted = Counter(e.landmark for e in trial.evaluations)
         assert set(counted.values()) <= {1}
     done = Counter(story(store, name))

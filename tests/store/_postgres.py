@@ -30,13 +30,19 @@ def find_binaries() -> Path | None:
 
 
 class PostgresServer:
-    """A server on 127.0.0.1 and a free port, in a temporary folder that is removed at the end.
+    """A server on a free port, in a temporary folder that is removed at the end.
 
     PostgreSQL refuses to run as root, so there it runs as ``postgres`` or ``nobody``.
+
+    Args:
+        binaries: See `find_binaries`.
+        host: Address to listen on.
+        network: Clients beside this machine, such as ``10.0.0.0/24``.
     """
 
-    def __init__(self, binaries: Path) -> None:
+    def __init__(self, binaries: Path, host: str = "127.0.0.1", network: str = "") -> None:
         self.binaries = binaries
+        self.host, self.network = host, network
         self.folder = Path(tempfile.mkdtemp(prefix="lamps-pg-"))
         self.user: str | None = None
         if os.getuid() == 0:
@@ -44,7 +50,7 @@ class PostgresServer:
             record = pwd.getpwnam(self.user)
             os.chown(self.folder, record.pw_uid, record.pw_gid)
         with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
+            free.bind((self.host, 0))
             self.port = free.getsockname()[1]
 
     def __enter__(self) -> PostgresServer:
@@ -56,10 +62,21 @@ class PostgresServer:
             "initdb", "-D", data, "-U", "lamps", "-A", "scram-sha-256", "--pwfile", str(secret),
             "-E", "UTF8", "--locale=C.UTF-8", "--no-sync",
         )  # fmt: skip
-        options = f"-p {self.port} -c listen_addresses=127.0.0.1 -k {self.folder} -c fsync=off"
-        log = str(self.folder / "log")
-        self._run("pg_ctl", "-D", data, "-w", "-t", "60", "-l", log, "-o", options, "start")
+        if self.network:
+            with (self.folder / "data" / "pg_hba.conf").open("a") as rules:
+                rules.write(f"host all all {self.network} scram-sha-256\n")
+        self.start()
         return self
+
+    def start(self) -> None:
+        """Start the server; it was stopped, or never ran."""
+        options = f"-p {self.port} -c listen_addresses={self.host} -k {self.folder} -c fsync=off"
+        log, data = str(self.folder / "log"), str(self.folder / "data")
+        self._run("pg_ctl", "-D", data, "-w", "-t", "60", "-l", log, "-o", options, "start")
+
+    def stop(self, mode: str = "immediate") -> None:
+        """Stop it: ``immediate`` as in a crash, ``fast`` as an administrator does it."""
+        self._run("pg_ctl", "-D", str(self.folder / "data"), "-m", mode, "stop")
 
     def __exit__(
         self,
@@ -67,11 +84,21 @@ class PostgresServer:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._run("pg_ctl", "-D", str(self.folder / "data"), "-m", "immediate", "stop")
+        self.stop()
         shutil.rmtree(self.folder)
 
     def url(self, database: str = "postgres", password: str = PASSWORD) -> str:
-        return f"postgresql://lamps:{password}@127.0.0.1:{self.port}/{database}"
+        return f"postgresql://lamps:{password}@{self.host}:{self.port}/{database}"
+
+    def open_url(self, database: str = "postgres") -> str:
+        """The URL without its password, which a client finds in `pass_file`."""
+        return f"postgresql://lamps@{self.host}:{self.port}/{database}"
+
+    def pass_file(self, path: Path) -> Path:
+        """A file for ``PGPASSFILE``."""
+        path.write_text(f"*:*:*:lamps:{PASSWORD}\n")
+        path.chmod(0o600)
+        return path
 
     def _run(self, program: str, *arguments: str) -> None:
         # The server outlives pg_ctl and would hold a pipe open, so output goes to a file.
