@@ -10,7 +10,7 @@ export HF_DATASETS_OFFLINE := 1
 export RAY_USAGE_STATS_ENABLED := 0
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: setup demo test test-slow test-replication lint bench bench-merging results bench-live clean
+.PHONY: setup demo test test-slow test-faults test-replication lint bench bench-merging results bench-live clean
 
 setup: $(STAMP)
 
@@ -41,6 +41,10 @@ test: setup
 
 test-slow: setup
 	$(PY) -m pytest -m slow tests
+
+# Kills, freezes, full disks, lost databases: real processes, random moments with printed seeds.
+test-faults: setup
+	$(PY) -m pytest -m faults -s tests
 
 test-replication: setup
 	$(PY) -m pytest -m replication tests

@@ -1,4 +1,4 @@
-"""Engines and transactions: URLs, pragmas, and database errors told in one line.
+"""Engines: URLs, pragmas, and database errors told in one line.
 
 SQLite: write-ahead log, 30 s of patience with other writers, foreign keys on. A writer begins with
     ``BEGIN IMMEDIATE``, so it waits at the start instead of failing in the middle. PostgreSQL:
@@ -10,23 +10,16 @@ from __future__ import annotations
 import errno
 import re
 import sqlite3
-import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
+from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from lamps.errors import StoreError
 
 BUSY_S = 30.0
 """How long a SQLite connection waits for another writer."""
-ATTEMPTS = 4
-"""How often a transaction that the database rolled back on its own is tried."""
-_ROLLED_BACK = {"40001", "40P01"}  # PostgreSQL: serialization failure, deadlock
-
-T = TypeVar("T")
 
 
 def parse_url(url: str) -> URL:
@@ -99,6 +92,8 @@ def open_engine(url: URL, *, foreign_keys: bool = True) -> Engine:
 
 
 def _configure_sqlite(engine: Engine, foreign_keys: bool) -> None:
+    path = Path(str(engine.url.database))
+
     @event.listens_for(engine, "connect")
     def _pragmas(connection: Any, record: Any) -> None:
         connection.execute(f"PRAGMA foreign_keys={'ON' if foreign_keys else 'OFF'}")
@@ -107,44 +102,23 @@ def _configure_sqlite(engine: Engine, foreign_keys: bool) -> None:
     @event.listens_for(engine, "begin")
     def _begin(connection: Connection) -> None:
         writes = connection.get_execution_options().get("lamps_writes", False)
+        # A file that was deleted stays open: what is written to it would be lost in the end.
+        there = _identity(path)
+        if connection.info.setdefault("file", there) != there:
+            raise StoreError(
+                f"store {hidden(engine.url)}: the file was deleted or replaced while it was in "
+                "use; put it back from a copy, or search anew"
+            )
         connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
 
-def read(engine: Engine, work: Callable[[Connection], T]) -> T:
-    """The result of ``work`` on one snapshot.
-
-    Raises:
-        StoreError: The database failed.
-    """
-    return _transact(engine, work, writes=False)
-
-
-def write(engine: Engine, work: Callable[[Connection], T]) -> T:
-    """The result of ``work`` in one short transaction that is committed as a whole or not at all.
-
-    Tried again where the database itself rolled it back, and only there: a connection lost during
-    the commit may have committed, so that is an error.
-
-    Raises:
-        StoreError: The database failed; nothing was written.
-    """
-    return _transact(engine, work, writes=True)
-
-
-def _transact(engine: Engine, work: Callable[[Connection], T], *, writes: bool) -> T:
-    for attempt in range(1, ATTEMPTS + 1):
-        try:
-            with engine.connect() as connection:
-                connection = connection.execution_options(lamps_writes=writes)
-                with connection.begin():
-                    return work(connection)
-        except DBAPIError as error:
-            if attempt == ATTEMPTS or getattr(error.orig, "sqlstate", None) not in _ROLLED_BACK:
-                raise told(error, engine.url) from error
-            time.sleep(0.02 * 2**attempt)
-        except (SQLAlchemyError, OSError) as error:
-            raise told(error, engine.url) from error
-    raise AssertionError("the last attempt returns or raises")
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Which file is at a path; None if none is."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def told(error: BaseException, url: URL) -> StoreError:

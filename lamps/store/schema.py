@@ -18,8 +18,9 @@ from filelock import Timeout as LockTimeout
 from sqlalchemy import URL, Connection, Engine, inspect, text
 
 from lamps.errors import SchemaMismatch, StoreError
-from lamps.store.engine import hidden, open_engine, read, told, use_wal, write
+from lamps.store.engine import hidden, open_engine, told, use_wal
 from lamps.store.models import Base
+from lamps.store.transactions import read, write
 
 if TYPE_CHECKING:
     from alembic.config import Config

@@ -33,6 +33,7 @@ from lamps.store import (
     replications,
     runs,
     schema,
+    transactions,
 )
 from lamps.store.records import (
     Decision,
@@ -514,7 +515,7 @@ class Store:
         return self._read(replications.listed)
 
     def _read(self, work: Callable[[Connection], T]) -> T:
-        return engine.read(self._engine, work)
+        return transactions.read(self._engine, work)
 
     def _write(self, work: Callable[[Connection], T]) -> T:
-        return engine.write(self._engine, work)
+        return transactions.write(self._engine, work)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -9,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -82,15 +83,26 @@ class Network:
         )
         return [psutil.Process(int(p)) for p in found.stdout.split() if psutil.pid_exists(int(p))]
 
-    def kill(self, i: int) -> None:
-        """Power off machine ``i``: every process at once, without warning."""
+    def signal(self, i: int, number: int) -> list[psutil.Process]:
+        """Send a signal to every process of machine ``i``."""
         processes = self.processes(i)
         for process in processes:
-            try:
-                process.send_signal(signal.SIGKILL)
-            except psutil.NoSuchProcess:
-                continue
-        psutil.wait_procs(processes, timeout=20)
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.send_signal(number)
+        return processes
+
+    def kill(self, i: int) -> None:
+        """Power off machine ``i``: every process at once, without warning."""
+        psutil.wait_procs(self.signal(i, signal.SIGKILL), timeout=20)
+
+    def kill_while(self, i: int, busy: Callable[[list[str]], bool]) -> None:
+        """Power off machine ``i`` at a moment when its command lines say that it works."""
+        while True:
+            processes = self.signal(i, signal.SIGSTOP)  # time stands still while we look
+            if busy([_line(p) for p in processes]):
+                return self.kill(i)
+            self.signal(i, signal.SIGCONT)
+            time.sleep(0.2)
 
 
 class Cluster:
@@ -176,6 +188,13 @@ def _ip(*words: str) -> None:
     done = subprocess.run(["ip", *words], capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"ip {' '.join(words)}: {done.stderr.strip()}")
+
+
+def _line(process: psutil.Process) -> str:
+    try:
+        return " ".join(process.cmdline())
+    except psutil.NoSuchProcess:
+        return ""
 
 
 def wait_for(condition: Any, timeout_s: float) -> None:

@@ -9,16 +9,14 @@ import json
 import random
 import signal
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
-import psutil
 import pytest
+from _lab import Lab, make_lab, members
 from _processes import (
     Call,
     at_rest,
     evaluations,
-    front,
     left_behind,
     reached,
     story,
@@ -27,63 +25,7 @@ from _processes import (
 )
 
 import lamps
-from lamps.types import Budget, Candidate
-
-N = 6  # curves; 24 landmarks in all
-
-
-@dataclass
-class Lab:
-    """A folder with a table, a store, and what an undisturbed search of it decides."""
-
-    folder: Path
-    table: Path
-    store: str
-    policy: str
-    expected: list[tuple[int, int]]
-    front: list[tuple[int, dict[str, float]]]
-    calls: int = 0
-
-    def call(self, *words: str) -> Call:
-        """A command on this store."""
-        self.calls += 1
-        return Call(*words, "--store", self.store, log=self.folder / f"log-{self.calls}")
-
-    def search(self, *more: str, backend: str = "local", sleep_s: float = 0.0) -> Call:
-        """Begin the search ``r``."""
-        return self.call(
-            "search", "--problem", f"replay:{self.table}", "--backend", backend,
-            "--policy", self.policy, "--name", "r", "--seed", "5",
-            "--param", f"curve-replay.sleep_s={sleep_s}", *more,
-        )  # fmt: skip
-
-    def resume(self, *more: str) -> Call:
-        """Go on with it."""
-        return self.call("resume", "r", *more)
-
-    def is_whole(self) -> None:
-        """The search has ended as the undisturbed one."""
-        at_rest(self.store, "r")
-        assert story(self.store, "r") == self.expected
-        assert front(self.store, "r") == self.front
-        assert lamps.open_store(self.store).run("r").record.state == "finished"
-
-
-def make_lab(folder: Path, policy: str) -> Lab:
-    table = write_curves(folder / "curves.csv", N)
-    store = f"sqlite:///{folder}/lamps.db"
-    lamps.search(
-        problem=f"replay:{table}",
-        candidates=[
-            Candidate("replay", "curve-replay", {"curve": f"c{i}"}) for i in range(N)
-        ],
-        policy=policy,
-        backend="replay",
-        seed=5,
-        store=store,
-        name="oracle",
-    )  # fmt: skip
-    return Lab(folder, table, store, policy, story(store, "oracle"), front(store, "oracle"))
+from lamps.types import Budget
 
 
 @pytest.fixture
@@ -254,19 +196,6 @@ def test_resume_of_a_thousand_half_done_trials(
 # -- Ray ---------------------------------------------------------------------------------------
 
 
-def _members(call: Call, name: str) -> list[psutil.Process]:
-    """Processes below a call whose title begins so."""
-    found = []
-    for process in left_behind(call.pid):
-        try:
-            line = " ".join(process.cmdline())
-        except psutil.Error:
-            continue
-        if name in line.split(" -")[0]:
-            found.append(process)
-    return found
-
-
 @pytest.mark.ray
 @pytest.mark.xdist_group("ray")
 @pytest.mark.slow
@@ -288,11 +217,11 @@ def test_ray_driver_killed_leaves_nothing_and_resumes(lab: Lab) -> None:
 def test_ray_worker_and_raylet_killed_under_way(lab: Lab) -> None:
     with lab.search("--workers", "1", backend="ray", sleep_s=0.3) as call:
         until(reached(lab.store, "r", 2))
-        worker = until(lambda: _members(call, "ray::replay/"), 30)
+        worker = until(lambda: members(call, "ray::replay/"), 30)
         for process in worker:
             process.kill()
         until(reached(lab.store, "r", 5))
-        for process in _members(call, "raylet/raylet"):
+        for process in members(call, "raylet/raylet"):
             process.kill()
         assert call.wait(180) == 0, call.stderr
         until(lambda: not left_behind(call.pid), 30.0, 0.5)
@@ -333,7 +262,7 @@ def test_ray_once_is_gentle(number: int, lab: Lab) -> None:
 @pytest.mark.timeout(240)
 def test_interrupted_while_ray_starts_nothing_is_stored_or_left(lab: Lab) -> None:
     with lab.search("--workers", "1", backend="ray") as call:
-        until(lambda: _members(call, "raylet/raylet"))
+        until(lambda: members(call, "raylet/raylet"))
         call.interrupt()
         time.sleep(0.2)
         call.interrupt()
@@ -352,7 +281,7 @@ def test_interrupted_while_ray_starts_nothing_is_stored_or_left(lab: Lab) -> Non
 def test_ray_twice_stops_at_once(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
     with lab.search("--workers", "2", backend="ray", sleep_s=60.0) as call:
         until(lambda: _pending(lab.store))
-        until(lambda: _members(call, "ray::replay/"), 30)
+        until(lambda: members(call, "ray::replay/"), 30)
         started = time.monotonic()
         call.interrupt()
         time.sleep(0.2)

@@ -12,8 +12,9 @@ from sqlalchemy import inspect, text
 
 from lamps.errors import SchemaMismatch, StoreError
 from lamps.store import PolicyScore, Store, schema
-from lamps.store.engine import open_engine, parse_url, read, write
+from lamps.store.engine import open_engine, parse_url
 from lamps.store.policy_scores import MEASURES
+from lamps.store.transactions import read, write
 
 SCORE = PolicyScore(
     policy="front-racing(depth=2)",

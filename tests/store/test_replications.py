@@ -14,7 +14,8 @@ from sqlalchemy import inspect, text
 from lamps.errors import SchemaMismatch, StoreError
 from lamps.replication import Claim, Measurement
 from lamps.store import ReplicationSpec, Store, schema
-from lamps.store.engine import open_engine, parse_url, read, write
+from lamps.store.engine import open_engine, parse_url
+from lamps.store.transactions import read, write
 
 
 def claim(name: str = "C1", **changes: object) -> Claim:

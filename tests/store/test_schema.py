@@ -16,8 +16,9 @@ from sqlalchemy import Connection, Engine, inspect, text
 
 from lamps.errors import SchemaMismatch, StoreError
 from lamps.store import Store, schema
-from lamps.store.engine import open_engine, parse_url, read, write
+from lamps.store.engine import open_engine, parse_url
 from lamps.store.models import Base
+from lamps.store.transactions import read, write
 
 
 def difference(connection: Connection) -> list[Any]:

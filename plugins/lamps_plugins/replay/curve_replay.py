@@ -36,6 +36,7 @@ FAULTS = (
     "text",
     "nothing",
     "fill-disk",
+    "eat-memory",
 )
 
 
@@ -53,7 +54,9 @@ class Params:
     fault_flag: str = hp.fixed(
         "", doc="File that is made when the fault strikes; where it exists nothing strikes."
     )
-    payload_bytes: int = hp.fixed(0, doc="Bytes of ballast in each checkpoint.")
+    payload_bytes: int = hp.fixed(
+        0, doc="Bytes of ballast in each checkpoint, or that eat-memory takes."
+    )
 
 
 class CurveReplay(Method[ReplayProblem, Params]):
@@ -98,6 +101,12 @@ class CurveReplay(Method[ReplayProblem, Params]):
         if self.params.fault == "terminate":
             os.kill(os.getpid(), signal.SIGTERM)
             time.sleep(1.0)  # the handler raises here
+        if self.params.fault == "eat-memory":
+            eaten = []
+            for _ in range(self.params.payload_bytes >> 26):
+                eaten.append(np.ones(1 << 26, dtype=np.uint8))
+                time.sleep(0.05)
+            time.sleep(30.0)  # whoever watches the memory of this machine ends us now
 
     def _struck_before(self) -> bool:
         if not self.params.fault_flag:
@@ -127,7 +136,7 @@ class CurveReplay(Method[ReplayProblem, Params]):
     def state_dict(self) -> State:
         """The landmark reached, and the ballast."""
         state: State = {"level": self.level_, "fidelity": self.fidelity_}
-        ballast = self.params.payload_bytes
+        ballast = 0 if self.params.fault == "eat-memory" else self.params.payload_bytes
         if self.params.fault == "fill-disk" and self.level_ == self.params.fault_at:
             ballast = max(ballast, 1 << 28)
         if ballast:
