@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection, func, select, text
 
 from lamps.errors import StoreError, did_you_mean
 from lamps.method import ModelInfo
@@ -321,11 +321,11 @@ def decisions(connection: Connection, run_id: int) -> list[DecisionRecord]:
     return [DecisionRecord(**row) for row in rows]
 
 
-_FINAL = """
+_FINAL = text("""
 SELECT t.trial_index, t.landmark, e.packed
 FROM trials t JOIN evaluations e ON e.trial_id = t.id AND e.landmark = t.landmark
-WHERE t.run_id = {run_id:d} AND t.landmark >= {least:d} AND e.state = 'ok'
-"""
+WHERE t.run_id = :run_id AND t.landmark >= :least AND e.state = 'ok'
+""")
 
 
 def final_values(
@@ -341,7 +341,10 @@ def final_values(
             )
     # The driver's own cursor: a result object a row would cost more than the query.
     cursor = connection.connection.cursor()
-    cursor.execute(_FINAL.format(run_id=run_id, least=n_landmarks - 1 if finished_only else 0))
+    compiled = _FINAL.compile(dialect=connection.dialect)
+    bound = {"run_id": run_id, "least": n_landmarks - 1 if finished_only else 0}
+    order_of = compiled.positiontup  # of drivers that bind by position
+    cursor.execute(str(compiled), bound if order_of is None else [bound[k] for k in order_of])
     rows = cursor.fetchall()
     cursor.close()
     n, m = len(rows), len(stored)

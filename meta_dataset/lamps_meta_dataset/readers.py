@@ -149,9 +149,9 @@ def chatter_language(site: Path) -> Iterator[Row]:
         yaml: Any = import_module("yaml")
     except ImportError as error:
         raise MissingExtra("task 'chatter-language'", "PyYAML", "text") from error
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     for file in sorted((site / "chatterbot_corpus" / "data").glob("*/*.yml")):
-        found = yaml.load(file.read_text(encoding="utf-8"), Loader=loader)
+        text = file.read_text(encoding="utf-8")
+        found = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
         for talk in found["conversations"]:
             for line in talk if isinstance(talk, list) else [talk]:
                 if isinstance(line, str):

@@ -25,6 +25,8 @@ BENCHES = {
     "front": "front query over 100,000 evaluations",
     "resume": "resume of a killed run of 1,000 trials",
     "overhead": "overhead per landmark beside Ray Tune",
+    "postgres": "eight searches and a reader on PostgreSQL for ten minutes",
+    "soak": "memory, database and logs over 10,000 landmarks",
     "finetune": "fine-tuning throughput beside transformers.Trainer",
 }
 

@@ -1,0 +1,1 @@
+"""Several views of the same things: data, masks, metrics and the base of all clusterers."""

@@ -1,0 +1,1 @@
+"""Clustering of images with the help of texts about them."""

@@ -1,0 +1,1 @@
+"""Clustering of things that several views describe, with views missing."""

@@ -1,0 +1,1 @@
+"""What was measured again about the clusterers of this family."""
