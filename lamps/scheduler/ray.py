@@ -108,6 +108,10 @@ class RayBackend(Backend):
                 "dashboard_host": "127.0.0.1",
                 "object_store_memory": OBJECT_STORE_BYTES,
             }
+            if not self.dashboard:
+                # Nobody reads Ray's metrics then, of which the driver keeps some for every task
+                # name: 30 to 50 kB for each landmark.
+                options["_system_config"] = {"enable_metrics_collection": False}
         else:
             refuse_passwords(sys.argv)
             require_listener(self.address)

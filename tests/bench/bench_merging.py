@@ -33,6 +33,7 @@ from lamps_plugins.model_merging._rules.star import star
 from lamps_plugins.model_merging._rules.svc import svc
 from lamps_plugins.model_merging._rules.ties import ties_layer, ties_model
 from lamps_plugins.model_merging._rules.tsv import tsv_merge
+from merging_by_fusion_bench import times as fusion_bench_times
 from torch import Tensor, nn
 
 Forms = Mapping[str, Callable[[], object]]
@@ -62,7 +63,7 @@ class Row:
         rule: Which rule.
         form: What was timed.
         ms: Median, least and greatest milliseconds.
-        ratio: Ours over this form, median, least and greatest over turns.
+        ratio: Ours (CircuMerge, or the same rule) over this form: median, least, greatest.
         goal: What the ratio should not exceed; None where nothing was promised.
     """
 
@@ -224,7 +225,14 @@ def dense_rows(repeats: int) -> list[Row]:
     }
     print("measuring: rules on dense updates ...", file=sys.stderr, flush=True)
     times = in_turns(calls, repeats)
-    return [Row("encoder, dense", "-", form, spread(own)) for form, own in times.items()]
+    rows = [Row("encoder, dense", "-", form, spread(own)) for form, own in times.items()]
+    print("measuring: the same by fusion-bench ...", file=sys.stderr, flush=True)
+    for form, theirs in fusion_bench_times(updates, repeats).items():
+        shares = [a / b for a, b in zip(times[form], theirs, strict=True)]
+        rows.append(
+            Row("encoder, dense", "-", f"{form}, fusion-bench", spread(theirs), spread(shares))
+        )
+    return rows
 
 
 def show(rows: Sequence[Row]) -> None:
@@ -238,7 +246,7 @@ def show(rows: Sequence[Row]) -> None:
         table.add_column(
             column, justify="right" if column in ("ms", "least", "greatest") else "left"
         )
-    for column in (f"{OURS} / form", "goal", "met"):
+    for column in ("ours / form", "goal", "met"):
         table.add_column(column, justify="right")
     for row in rows:
         ratio = "" if row.ratio is None else "{:.3g} [{:.3g}, {:.3g}]".format(*row.ratio)

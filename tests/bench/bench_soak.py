@@ -81,7 +81,7 @@ def measure() -> list[Figure]:
         warm = seen[(seen[:, 0] >= WARM) & (seen[:, 0] < 2 * WARM), 1]
         last = seen[seen[:, 0] >= total - WARM, 1]
         growth = float(np.median(last) / np.median(warm) - 1)
-        size = Path(store.removeprefix("sqlite:///")).stat().st_size
+        size = sum(p.stat().st_size for p in folder.glob("lamps.db*"))
         stderr = log.stat().st_size
     note = (
         f"{np.median(warm) / 1e6:.0f} MB after the first {WARM:,}, {np.median(last) / 1e6:.0f} MB "

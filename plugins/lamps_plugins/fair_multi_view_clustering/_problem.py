@@ -12,18 +12,17 @@ fairness stays easy for useless clusters, so no fairness should be read without 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
-from typing import Any, ClassVar, cast
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lamps.errors import ConfigError, ProblemError, did_you_mean
-from lamps.method import Family
+from lamps.errors import ProblemError
 from lamps.types import Json, Objective, Split
 from lamps_plugins._views import metrics
 from lamps_plugins._views.data import ViewData
+from lamps_plugins._views.family import ClusterFamily
 from lamps_plugins._views.problem import OBJECTIVES, ClusterProblem
 from lamps_plugins.fair_multi_view_clustering._options import OPTIONS
 
@@ -148,7 +147,7 @@ def _check(raw: ViewData) -> None:
         )
 
 
-class FairFamily(Family):
+class FairFamily(ClusterFamily):
     """Clustering with a sensitive group, of built-in and of a user's own views."""
 
     name: ClassVar[str] = "fair-multi-view-clustering"
@@ -156,53 +155,15 @@ class FairFamily(Family):
     default_objectives: ClassVar[tuple[str, ...]] = ("val_loss", "val_unfairness", "train_s")
     options = OPTIONS
 
-    def open_problem(self, reference: str | None, options: Mapping[str, Any]) -> FairProblem:
-        """A built-in problem, or views and groups from the user's files.
-
-        Raises:
-            ProblemError: The data cannot be used; one line.
-            ConfigError: An option cannot be used.
-        """
+    def open_given(self, reference: str | None, given: Mapping[str, Any]) -> ClusterProblem:
+        """See `ClusterFamily.open_given`."""
         from lamps_plugins.fair_multi_view_clustering import _opening
 
-        known = [option.name for option in OPTIONS]
-        for name in options:
-            if name not in known:
-                raise ConfigError(
-                    f"{self.name} has no option {name!r}. {did_you_mean(name, known)}"
-                )
-        given = {k: v for k, v in options.items() if v is not None and v not in ((), [])}
         return _opening.open_any(reference, given)
 
-    def reopen(self, reference: Mapping[str, Json]) -> FairProblem:
-        """The problem of a reference; refused if data, groups or labels changed since."""
-        options = cast("dict[str, Any]", reference.get("options") or {})
-        builtin = reference.get("builtin")
-        problem = self.open_problem(None if builtin is None else str(builtin), options)
-        if problem.fingerprint() != reference["fingerprint"]:
-            raise ProblemError(
-                f"{problem.name} changed: its fingerprint was {reference['fingerprint']}, now it "
-                f"is {problem.fingerprint()}. Restore the files, or start a new run"
-            )
-        return problem
-
-    def toy_problem(self, *, seed: int = 0) -> FairProblem:
+    def toy_problem(self, *, seed: int = 0) -> ClusterProblem:
         """240 rows of three blobs in two views, moved by group."""
         return self.open_problem("toy", {"data_seed": seed, "split_seed": seed})
-
-    def describe_export(self, directory: Path, scores: Mapping[str, float]) -> None:
-        """Put the scores into the member's card."""
-        from lamps_plugins._views import export
-
-        export.with_scores(directory, scores)
-
-    def predict(
-        self, directory: Path, rows: Path | None, options: Mapping[str, Any]
-    ) -> Iterable[Mapping[str, Json]]:
-        """Cluster and shares of new rows by an exported member; see `_views.export`."""
-        from lamps_plugins._views import export
-
-        return export.predict(directory, rows)
 
     def bad_inputs(self) -> Iterator[tuple[str, Any, str]]:
         """Data that must be refused: name, call that must raise, part of the message."""

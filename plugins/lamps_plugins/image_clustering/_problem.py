@@ -11,15 +11,15 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from lamps.errors import ConfigError, ProblemError, did_you_mean
-from lamps.method import Family
+from lamps.errors import ProblemError
 from lamps.types import Json
 from lamps_plugins._views.data import Scaler, ViewData
+from lamps_plugins._views.family import ClusterFamily
 from lamps_plugins._views.problem import ClusterProblem
 from lamps_plugins.image_clustering._options import OPTIONS
 
@@ -86,7 +86,7 @@ def _scaled(raw: ViewData) -> ViewData:
     return dataclasses.replace(raw, arrays=tuple(arrays))
 
 
-class ImageFamily(Family):
+class ImageFamily(ClusterFamily):
     """Clustering of images with the help of texts."""
 
     name: ClassVar[str] = "image-clustering"
@@ -94,45 +94,15 @@ class ImageFamily(Family):
     default_objectives: ClassVar[tuple[str, ...]] = ("val_loss", "train_s")
     options = OPTIONS
 
-    def open_problem(self, reference: str | None, options: Mapping[str, Any]) -> ImageProblem:
-        """A built-in problem, features from files, or pictures with texts.
-
-        Raises:
-            ProblemError: The data cannot be used; one line.
-            ConfigError: An option cannot be used.
-        """
+    def open_given(self, reference: str | None, given: Mapping[str, Any]) -> ClusterProblem:
+        """See `ClusterFamily.open_given`."""
         from lamps_plugins.image_clustering import _opening
 
-        known = [option.name for option in OPTIONS]
-        for name in options:
-            if name not in known:
-                raise ConfigError(
-                    f"{self.name} has no option {name!r}. {did_you_mean(name, known)}"
-                )
-        given = {k: v for k, v in options.items() if v is not None and v is not False and v != []}
         return _opening.open_any(reference, given)
 
-    def reopen(self, reference: Mapping[str, Json]) -> ImageProblem:
-        """The problem of a reference; refused if images, texts or labels changed since."""
-        options = cast("dict[str, Any]", reference.get("options") or {})
-        builtin = reference.get("builtin")
-        problem = self.open_problem(None if builtin is None else str(builtin), options)
-        if problem.fingerprint() != reference["fingerprint"]:
-            raise ProblemError(
-                f"{problem.name} changed: its fingerprint was {reference['fingerprint']}, now it "
-                f"is {problem.fingerprint()}. Restore the files, or start a new run"
-            )
-        return problem
-
-    def toy_problem(self, *, seed: int = 0) -> ImageProblem:
+    def toy_problem(self, *, seed: int = 0) -> ClusterProblem:
         """180 made-up feature vectors of three classes, with texts at two granularities."""
         return self.open_problem("toy", {"data_seed": seed, "split_seed": seed})
-
-    def describe_export(self, directory: Path, scores: Mapping[str, float]) -> None:
-        """Put the scores into the member's card."""
-        from lamps_plugins._views import export
-
-        export.with_scores(directory, scores)
 
     def predict(
         self, directory: Path, rows: Path | None, options: Mapping[str, Any]

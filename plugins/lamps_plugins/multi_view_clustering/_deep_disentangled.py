@@ -46,6 +46,10 @@ class Posteriors:
     s: Tensor
     s_std: Tensor
 
+    def take(self, rows: Tensor) -> Posteriors:
+        """The same of some rows."""
+        return Posteriors(self.z[rows], self.z_std[rows], self.s[rows], self.s_std[rows])
+
 
 class DisentangledNets(nn.Module):
     """Encoders, decoders, and how views are pooled.

@@ -1,11 +1,11 @@
-"""A small network that tells the noise in a view's features, given time and condition.
+"""A small network that tells a noisy view from its noise, given time and condition.
 
 Source: the diffusion stage of IDCD-style models is not published; this is a plain MLP with SiLU
 whose layers are scaled and shifted by time and condition (FiLM, Perez et al., AAAI 2018).
 Conditions are dropped at random in training, so one network serves classifier-free guidance (Ho
 and Salimans, arXiv 2207.12598):
 
-    eps = eps_free + guidance (eps_given - eps_free)                                            (1)
+    told = told_free + guidance (told_given - told_free)                                        (1)
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ DROP = 0.1
 
 
 class Denoiser(nn.Module):
-    """Noise in x_t given t and a condition.
+    """What `told_of` says of x_t, given t and a condition.
 
     Args:
         width: Features d of the view.
@@ -41,7 +41,7 @@ class Denoiser(nn.Module):
         self.out = nn.Linear(hidden, width)
 
     def forward(self, x: Tensor, t: Tensor, condition: Tensor, used: Tensor) -> Tensor:
-        """The noise.
+        """What is told.
 
         Shape:
             x: [n, d]; t: [n] int64; condition: [n, c]; used: [n] bool, whether the condition is

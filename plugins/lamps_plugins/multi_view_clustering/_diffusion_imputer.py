@@ -11,24 +11,28 @@ components, scaled to variance 1.
 
 from __future__ import annotations
 
+import copy
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, cast
+from typing import Literal, cast, get_args
 
 import numpy as np
 import torch
 from numpy.random import Generator
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.nn import functional as F
 
-from lamps.errors import LampsWarning
+from lamps.errors import ConfigError, LampsWarning
 from lamps_plugins._views.data import ViewData
 from lamps_plugins.multi_view_clustering._deep_disentangled import DisentangledNets, Posteriors
-from lamps_plugins.multi_view_clustering._deep_information import sampled
-from lamps_plugins.multi_view_clustering._diffusion_denoiser import DROP, Denoiser, Regressor
-from lamps_plugins.multi_view_clustering._diffusion_schedule import cosine_levels, ddim, noised
+from lamps_plugins.multi_view_clustering._diffusion_denoiser import Denoiser, Regressor
+from lamps_plugins.multi_view_clustering._diffusion_schedule import (
+    Predict,
+    clean_of,
+    cosine_levels,
+    ddim,
+)
 
 Kind = Literal["diffusion", "regression"]
 Donors = Literal["knn", "prior", "regressor"]
@@ -51,6 +55,7 @@ class Settings:
         hidden: Units of the networks.
         steps: Noise levels T.
         ddim_steps: Calls of the network when sampling.
+        predict: What a denoiser tells.
         guidance: See `Denoiser.guided`.
         draws: Samples of each missing view; their mean is its imputation.
         donors: Where a missing view's s comes from.
@@ -60,9 +65,18 @@ class Settings:
     hidden: int
     steps: int
     ddim_steps: int
+    predict: Predict
     guidance: float
     draws: int
     donors: Donors
+
+    def __post_init__(self) -> None:
+        for name, allowed in (("kind", Kind), ("predict", Predict), ("donors", Donors)):
+            value, known = getattr(self, name), get_args(allowed)
+            if value not in known:
+                raise ConfigError(
+                    f"imputation cannot have {name} {value!r}; expected {', '.join(known)}"
+                )
 
 
 def without(nets: DisentangledNets, said: Posteriors, mask: Tensor, view: int) -> Tensor:
@@ -125,6 +139,8 @@ class Codes(nn.Module):
 class Imputer(nn.Module):
     """One conditional network a view.
 
+    ``nets`` learn, ``averaged`` follow them and are what samples; see `_diffusion_training`.
+
     Args:
         widths: Features of each view.
         condition: q + r.
@@ -139,6 +155,7 @@ class Imputer(nn.Module):
         self.nets = nn.ModuleList(
             net(cast(Codes, c).width, condition, settings.hidden) for c in self.codes
         )
+        self.averaged = copy.deepcopy(self.nets).requires_grad_(False)
         self.levels = cosine_levels(settings.steps)
 
     def start(self, views: tuple[Tensor, ...], mask: Tensor, names: tuple[str, ...]) -> None:
@@ -152,46 +169,6 @@ class Imputer(nn.Module):
                     LampsWarning,
                     stacklevel=2,
                 )
-
-    def loss(
-        self, nets: DisentangledNets, views: tuple[Tensor, ...], mask: Tensor, shown: Tensor
-    ) -> dict[int, Tensor]:
-        """The loss of each view that a network is trained for, encoders frozen.
-
-        Args:
-            nets: The encoders.
-            views: Of the rows of a batch.
-            mask: Of the same rows.
-            shown: Rows of the whole data that show each view. Shape: [V].
-
-        Returns:
-            Mean squared error by view: of the noise, or of the features for the twin.
-        """
-        with torch.no_grad():
-            said = nets.encode(views)
-            s = sampled(said.s, said.s_std)
-        found = {}
-        for v, x in enumerate(views):
-            rows = mask[:, v] & (mask.sum(1) > 1)
-            if int(shown[v]) < LEAST_ROWS or not bool(rows.any()):
-                continue
-            with torch.no_grad():
-                z = without(nets, _rows(said, rows), mask[rows], v)
-                condition = torch.cat([z, s[rows, v]], 1)
-                code = cast(Codes, self.codes[v]).code(x[rows])
-            found[v] = self._view_loss(v, code, condition)
-        return found
-
-    def _view_loss(self, v: int, code: Tensor, condition: Tensor) -> Tensor:
-        net = self.nets[v]
-        if isinstance(net, Regressor):
-            return F.mse_loss(net(condition), code)
-        n = len(code)
-        t = torch.randint(1, self.settings.steps + 1, (n,))
-        noise = torch.randn_like(code)
-        used = torch.rand(n) >= DROP
-        told = net(noised(code, t, noise, self.levels), t, condition, used)
-        return F.mse_loss(told, noise)
 
     def draw(
         self,
@@ -219,14 +196,14 @@ class Imputer(nn.Module):
                 lacking = np.flatnonzero(~data.mask[:, v])
                 if not len(lacking):
                     continue
-                donors = _donors(place, data.mask[:, v], lacking)
+                donors = donors_of(place, data.mask[:, v], lacking)
                 if int(data.mask[:, v].sum()) < LEAST_ROWS:
                     mean = data.arrays[v][donors].mean(1)
                     found[v] = np.broadcast_to(mean, (draws, *mean.shape)).astype(np.float32)
                     continue
                 s = self._own(said.s, place, data.mask[:, v], v, lacking, donors, draws, rng)
                 z = whole[torch.from_numpy(lacking)]
-                found[v] = self._view_draws(v, z, s)
+                found[v] = self.sample(v, z, s)
         return found
 
     def _own(
@@ -260,34 +237,41 @@ class Imputer(nn.Module):
             found = np.broadcast_to(mean, shape)
         return torch.from_numpy(np.array(found, dtype=np.float32))
 
-    def _view_draws(self, v: int, z: Tensor, s: Tensor) -> NDArray[np.float32]:
+    def sample(self, v: int, z: Tensor, s: Tensor) -> NDArray[np.float32]:
+        """Samples of one view; the twin gives the same for each draw.
+
+        Args:
+            v: Which view.
+            z: Pooled from the other views. Shape: [n, q].
+            s: The view's own latent. Shape: [draws, n, r].
+
+        Shape:
+            Returns [draws, n, d_v].
+        """
         draws, n = s.shape[:2]
-        net, codes = self.nets[v], cast(Codes, self.codes[v])
-        if isinstance(net, Regressor):  # the same for each draw
+        net, codes = self.averaged[v], cast(Codes, self.codes[v])
+        if isinstance(net, Regressor):
             one = codes.back(net(torch.cat([z, s[0]], 1)))
             return cast(NDArray[np.float32], one.expand(draws, *one.shape).numpy())
         conditions = torch.cat([z.expand(draws, *z.shape), s], 2).reshape(draws * n, -1)
         parts = [
-            codes.back(self._sample(cast(Denoiser, net), condition, codes.width))
+            codes.back(self._codes_of(cast(Denoiser, net), condition, codes.width))
             for condition in torch.split(conditions, CHUNK)
         ]
         return cast(NDArray[np.float32], torch.cat(parts).reshape(draws, n, -1).numpy())
 
-    def _sample(self, net: Denoiser, condition: Tensor, width: int) -> Tensor:
+    def _codes_of(self, net: Denoiser, condition: Tensor, width: int) -> Tensor:
         start = torch.randn(len(condition), width)
-        return ddim(
-            lambda x, t: net.guided(x, t, condition, self.settings.guidance),
-            start,
-            self.levels,
-            steps=self.settings.ddim_steps,
-        )
+        predict, guidance = self.settings.predict, self.settings.guidance
+
+        def clean(x: Tensor, t: Tensor) -> Tensor:
+            told = net.guided(x, t, condition, guidance)
+            return clean_of(told, x, t, self.levels, predict)
+
+        return ddim(clean, start, self.levels, steps=self.settings.ddim_steps)
 
 
-def _rows(said: Posteriors, rows: Tensor) -> Posteriors:
-    return Posteriors(said.z[rows], said.z_std[rows], said.s[rows], said.s_std[rows])
-
-
-def _donors(
+def donors_of(
     place: NDArray[np.float32], shown: NDArray[np.bool_], lacking: NDArray[np.int64]
 ) -> NDArray[np.int64]:
     """The rows nearest in z that show a view, for rows that lack it. Shape: [rows, donors]."""

@@ -21,7 +21,8 @@ Weak points: what is generated for a missing view depends on its s, which comes 
 bounds the dependence from above only while the critics are good (signal ``critics_usable``); a
 barycentre does not get sharper with more views. Variants as parameters: no (5), no s
 (``own=0``), product of experts, no (6), no mixture prior, the deterministic twin
-(``imputation="regression"``). Oracles: the barycentre of equal views is the view; the condition of
+(``imputation="regression"``), denoisers that tell the noise or the view in place of v
+(``predict``). Oracles: the barycentre of equal views is the view; the condition of
 a view's network does not change with the view's z.
 """
 
@@ -51,16 +52,10 @@ from lamps_plugins.multi_view_clustering._deep_disentangled import (
     DisentangledNets,
     Posteriors,
 )
-from lamps_plugins.multi_view_clustering._deep_information import (
-    Critics,
-    coherence,
-    contrast_of_views,
-    dependence,
-    over_observed,
-    sampled,
-)
+from lamps_plugins.multi_view_clustering._deep_information import Critics, sampled
+from lamps_plugins.multi_view_clustering._deep_joint_loss import JointLoss
 from lamps_plugins.multi_view_clustering._deep_nets import adam
-from lamps_plugins.multi_view_clustering._deep_prior import MixturePrior, gaussian_kl
+from lamps_plugins.multi_view_clustering._deep_prior import MixturePrior
 from lamps_plugins.multi_view_clustering._deep_refine import mixture_of, moved, refined_labels
 from lamps_plugins.multi_view_clustering._deep_start import (
     mean_of_observed,
@@ -75,15 +70,14 @@ from lamps_plugins.multi_view_clustering._deep_views import (
     tensors_of,
 )
 from lamps_plugins.multi_view_clustering._diffusion_imputer import Donors, Imputer, Kind, Settings
+from lamps_plugins.multi_view_clustering._diffusion_schedule import Predict
+from lamps_plugins.multi_view_clustering._diffusion_training import train_epoch
 
 if TYPE_CHECKING:
     from torch.optim import Optimizer
 
 CLIP_NORM = 10.0
 RAMP = 20
-IMPUTER_BATCH = 64
-"""Rows of a batch of the third stage: its networks want many steps rather than large ones."""
-
 HIDDEN: Mapping[str, tuple[int, ...]] = {"small": (128, 128), "medium": (256, 256)}
 
 
@@ -139,7 +133,12 @@ class Params:
     denoiser: int = hp.fixed(256, doc="Units of each of a denoiser's three layers.")
     noise_levels: int = hp.fixed(200, doc="Noise levels T of the cosine schedule.")
     ddim_steps: int = hp.fixed(20, doc="Calls of a denoiser to make one sample.")
-    guidance: float = hp.fixed(1.5, doc="Weight of the condition when sampling; 1 is plain.")
+    predict: str = hp.choice(
+        "v", ("v", "x0", "noise"), doc="What a denoiser tells: v, the clean view or the noise."
+    )
+    guidance: float = hp.choice(
+        1.0, (1.0, 1.5, 3.0), doc="Weight of the condition when sampling; 1 is plain."
+    )
     draws: int = hp.fixed(5, doc="Samples of a missing view; their mean is its imputation.")
     donors: str = hp.fixed("knn", doc="Source of a missing view's s: knn, prior or regressor.")
     w_imp: float = hp.fixed(0.0, doc="Weight of generated views in a second look, 0 to 1.")
@@ -157,6 +156,7 @@ class Idcd(EpochClusterer[Params]):
             venue="ICML 2026",
         ),
         tags=Tags(),
+        version="2",
     )
 
     # --- what a method says ---------------------------------------------------------------------
@@ -210,11 +210,21 @@ class Idcd(EpochClusterer[Params]):
             self.critics_ = Critics(len(widths), p.shared, p.own)
             self.modules_["critics"] = self.critics_
             self.optimizers_["critics"] = adam(list(self.critics_.parameters()), 1e-3)
+        self.loss_ = JointLoss(
+            nets=self.nets_,
+            prior=self.prior_ if p.prior == "mixture" else None,
+            critics=self.critics_,
+            hsic=p.own > 0 and p.lambda_d > 0.0 and p.dependence == "hsic",
+            contrast=p.contrast,
+            coherence=p.coherence,
+            temperature=p.temperature,
+        )
         self.imputer_: Imputer | None = None
         if self.imputes:
             self.imputer_ = Imputer(widths, p.shared + p.own, self._imputation())
             self.modules_["imputer"] = self.imputer_
-            self.optimizers_["imputer"] = adam(list(self.imputer_.parameters()), 1e-3)
+            learning = list(self.imputer_.nets.parameters())
+            self.optimizers_["imputer"] = adam(learning, 1e-3)
 
     def _imputation(self) -> Settings:
         p = self.params
@@ -223,6 +233,7 @@ class Idcd(EpochClusterer[Params]):
             hidden=p.denoiser,
             steps=p.noise_levels,
             ddim_steps=p.ddim_steps,
+            predict=cast(Predict, p.predict),
             guidance=p.guidance,
             draws=p.draws,
             donors=cast(Donors, p.donors),
@@ -257,14 +268,14 @@ class Idcd(EpochClusterer[Params]):
     ) -> Mapping[str, float]:
         """See `EpochClusterer.train_epoch`."""
         tensors = tensors_of(data)
+        if stage == "diffusion":
+            return {"imputation": self._impute(tensors, epoch, rng)}
         steps = {
             "autoencoder": lambda views, mask: self._autoencode(views, mask),
             "joint": lambda views, mask: self._joint(views, mask, min(1.0, (epoch + 1) / RAMP)),
-            "diffusion": lambda views, mask: self._impute(views, mask, tensors.mask.sum(0)),
         }
         sums: dict[str, float] = {}
-        size = IMPUTER_BATCH if stage == "diffusion" else self.params.batch
-        for rows in batches(tensors.n, size, rng):
+        for rows in batches(tensors.n, self.params.batch, rng):
             for name, value in steps[stage](*tensors.take(rows)).items():
                 sums[name] = sums.get(name, 0.0) + value * len(rows)
         means = {name: total / tensors.n for name, total in sums.items()}
@@ -285,7 +296,7 @@ class Idcd(EpochClusterer[Params]):
         critic = {}
         if self.critics_ is not None:
             critic = {"critic_nll": self._train_critics(said, mask)}
-        found = self.losses(said, views, mask)
+        found = self.loss_.parts(said, views, mask)
         loss = (
             found["rec"]
             + ramp * p.beta_g * found["gmm"]
@@ -296,53 +307,6 @@ class Idcd(EpochClusterer[Params]):
         self._step(loss, "nets", "prior")
         return {name: float(value.detach()) for name, value in found.items()} | critic
 
-    def losses(
-        self, said: Posteriors, views: tuple[Tensor, ...], mask: Tensor
-    ) -> dict[str, Tensor]:
-        """The five parts of (2), each without its weight, and the share of usable critics."""
-        sets = self.nets_.drawn(mask)
-        mean, std = self.nets_.pool(said, sets)
-        z, s = sampled(mean, std), sampled(said.s, said.s_std)
-        widths = [x.shape[1] for x in views]
-        errors = torch.stack(
-            [
-                ((out - x) ** 2).mean(1)
-                for out, x in zip(self.nets_.decode(z, s), views, strict=True)
-            ],
-            1,
-        )
-        own_kl = gaussian_kl(said.s, said.s_std**2, torch.zeros(()), torch.ones(()))
-        dep, usable = self._dependence(sampled(said.z, said.z_std), s, mask)
-        return {
-            "rec": float(np.mean(widths)) * over_observed(errors, mask),
-            "gmm": self._prior_penalty(z, mean, std),
-            "own": over_observed(own_kl, mask),
-            "dep": dep,
-            "con": self._consistency(said, mean, std, mask),
-            "critics_usable": torch.tensor(usable),
-        }
-
-    def _prior_penalty(self, z: Tensor, mean: Tensor, std: Tensor) -> Tensor:
-        if self.params.prior == "normal":
-            return gaussian_kl(mean, std**2, torch.zeros(()), torch.ones(())).mean()
-        log_gamma = self.prior_.log_responsibilities(z)
-        return self.prior_.penalty(mean, std**2, log_gamma).mean()
-
-    def _dependence(self, z: Tensor, s: Tensor, mask: Tensor) -> tuple[Tensor, float]:
-        p = self.params
-        if not p.own or p.lambda_d == 0.0:
-            return torch.zeros(()), 1.0
-        if self.critics_ is not None:
-            return self.critics_.bound(z, s, mask)
-        return dependence(z, s, mask), 1.0
-
-    def _consistency(self, said: Posteriors, mean: Tensor, std: Tensor, mask: Tensor) -> Tensor:
-        p = self.params
-        if not p.contrast:
-            return torch.zeros(())
-        pairs = contrast_of_views(said.z, mask, temperature=p.temperature)
-        return pairs + p.coherence * coherence(mean, std**2, said.z, said.z_std, mask)
-
     def _train_critics(self, said: Posteriors, mask: Tensor) -> float:
         assert self.critics_ is not None
         with torch.no_grad():
@@ -351,14 +315,10 @@ class Idcd(EpochClusterer[Params]):
         self._step(loss, "critics")
         return float(loss.detach())
 
-    def _impute(self, views: tuple[Tensor, ...], mask: Tensor, shown: Tensor) -> dict[str, float]:
+    def _impute(self, tensors: Tensors, epoch: int, rng: Generator) -> float:
         assert self.imputer_ is not None
-        found = self.imputer_.loss(self.nets_, views, mask, shown)
-        if not found:
-            return {"imputation": 0.0}
-        loss = torch.stack(list(found.values())).sum()
-        self._step(loss, "imputer")
-        return {"imputation": float(loss.detach()) / len(found)}
+        adam = self.optimizers_["imputer"]
+        return train_epoch(self.imputer_, self.nets_, tensors, adam, epoch=epoch, rng=rng)
 
     def _step(self, loss: Tensor, *names: str) -> None:
         used = [self.optimizers_[name] for name in names]

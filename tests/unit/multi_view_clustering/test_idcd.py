@@ -9,15 +9,21 @@ import pytest
 import torch
 from lamps_plugins._views.data import ViewData, standardised
 from lamps_plugins._views.epochs import seeded
+from lamps_plugins._views.masks import missing_mask
 from lamps_plugins._views.metrics import accuracy
+from lamps_plugins._views.problem import ClusterProblem
 from lamps_plugins.multi_view_clustering._deep_information import Critics, dependence
 from lamps_plugins.multi_view_clustering._deep_refine import mixture_of, moved, refined_labels
 from lamps_plugins.multi_view_clustering._problem import FAMILY
+from lamps_plugins.multi_view_clustering._replications._generators import (
+    conditional_draws,
+    known_factors,
+)
 from lamps_plugins.multi_view_clustering.idcd import Idcd, Params
 
-from lamps.errors import LampsWarning, ProblemError
+from lamps.errors import ConfigError, LampsWarning, ProblemError
 
-SHORT = {"pretrain_epochs": 10, "epochs": 15, "shared": 8, "own": 2, "batch": 128}
+SHORT = {"pretrain_epochs": 5, "epochs": 15, "shared": 8, "own": 2, "batch": 128}
 
 
 @pytest.fixture(autouse=True)
@@ -40,11 +46,11 @@ def blobs(n: int = 300, *, hidden: float = 0.3, seed: int = 0) -> tuple[ViewData
 
 
 def test_critics_bound_dependence_and_not_independence():
-    z = torch.randn(1500, 1, 2)
-    noise = 0.3 * torch.randn(1500, 1, 2)
-    mask = torch.ones(1500, 1, dtype=torch.bool)
+    z = torch.randn(800, 1, 2)
+    noise = 0.3 * torch.randn(800, 1, 2)
+    mask = torch.ones(800, 1, dtype=torch.bool)
     found = {}
-    for name, s in (("dependent", z + noise), ("independent", torch.randn(1500, 1, 2))):
+    for name, s in (("dependent", z + noise), ("independent", torch.randn(800, 1, 2))):
         critics = Critics(1, 2, 2)
         adam = torch.optim.Adam(critics.parameters(), lr=2e-2)
         for _ in range(100):
@@ -74,7 +80,7 @@ def test_a_critic_worse_than_no_critic_gives_no_gradient():
 
 def test_it_clusters_blobs_and_assigns_rows_alike():
     data, truth = blobs()
-    method = Idcd(Params(**SHORT | {"epochs": 50}))
+    method = Idcd(Params(**SHORT | {"epochs": 30}))
     found = method.cluster(data, rng=np.random.default_rng(0))
     assert accuracy(truth, found.labels) > 0.9
     labels, soft = method.assign(data)
@@ -99,19 +105,18 @@ def test_it_clusters_blobs_and_assigns_rows_alike():
     ids=str,
 )
 def test_every_ablation_runs(variant):
-    data, truth = blobs()
+    data, truth = blobs(160)
     found = Idcd(Params(**SHORT | variant)).cluster(data, rng=np.random.default_rng(0))
     assert accuracy(truth, found.labels) > 0.7
     assert found.imputed is None
 
 
-@pytest.mark.parametrize("kind", [pytest.param("diffusion", marks=pytest.mark.slow), "regression"])
+@pytest.mark.parametrize("kind", ["diffusion", "regression"])
 def test_missing_views_are_filled_better_than_by_the_mean(kind):
     whole, _ = blobs(500, hidden=0.0)
     data, _ = blobs(500)
-    method = Idcd(
-        Params(**SHORT, imputation=kind, diffusion_epochs=100, denoiser=64, guidance=1.0)
-    )
+    params = {"imputation": kind, "diffusion_epochs": 20, "denoiser": 32}
+    method = Idcd(Params(**SHORT, **params))
     assert [name for name, _ in method.stages()] == ["autoencoder", "joint", "diffusion"]
     found = method.cluster(data, rng=np.random.default_rng(0))
     for v, array in enumerate(data.arrays):
@@ -120,6 +125,23 @@ def test_missing_views_are_filled_better_than_by_the_mean(kind):
         gap = found.imputed[v][~shown] - whole.arrays[v][~shown]
         mean = whole.arrays[v][~shown] - array[shown].mean(0)
         assert np.linalg.norm(gap) < 0.8 * np.linalg.norm(mean)
+
+
+@pytest.mark.slow
+def test_the_spread_of_generated_views_is_that_of_known_factors():
+    factors = known_factors(1000, 0)
+    mask = missing_mask("sample-rate", 0.5, 1000, 3, 0)
+    raw = ViewData(names=("a", "b", "c"), arrays=factors.views, mask=mask, n_clusters=5)
+    data = standardised(raw)
+    params = {"imputation": "diffusion", "diffusion_epochs": 40, "denoiser": 128}
+    method = Idcd(Params(pretrain_epochs=10, epochs=50, **params))
+    method.cluster(data, rng=np.random.default_rng(0))
+    drawn = method.draw(data, draws=20, rng=np.random.default_rng(0))
+    for v in range(3):
+        rows = np.flatnonzero(~mask[:, v])
+        exact = conditional_draws(factors, v, rows, draws=20, seed=0)
+        scale = factors.views[v][mask[:, v]].std(0)
+        assert 0.7 <= (drawn[v].var(0) * scale**2).sum() / exact.var(0).sum() <= 1.3
 
 
 def test_clustering_alone_never_pays_for_diffusion():
@@ -131,21 +153,34 @@ def test_clustering_alone_never_pays_for_diffusion():
 
 
 def test_stages_stop_anywhere_and_go_on():
-    problem = FAMILY.toy_problem()
-    params = Params(**SHORT, imputation="diffusion", diffusion_epochs=5, denoiser=16)
-    with pytest.warns(LampsWarning, match="fewer than the 200"):
-        leap = Idcd(params).partial_fit(problem, 1.0, rng=np.random.default_rng(1))
+    data, truth = blobs(300, hidden=0.2)
+    problem = ClusterProblem(name="blobs", raw=data, truth=truth)
+    brief = {"pretrain_epochs": 2, "epochs": 3, "diffusion_epochs": 20}
+    params = Params(**SHORT | brief, imputation="diffusion", denoiser=16)
+    leap = Idcd(params).partial_fit(problem, 1.0, rng=np.random.default_rng(1))
     steps = Idcd(params)
-    for fidelity in problem.fidelities[:-1]:
-        steps.partial_fit(problem, fidelity, rng=np.random.default_rng(1))
+    for fidelity in problem.fidelities[1:]:  # after 1, 6 and 25 epochs: the last stage is split
         twin = Idcd(params)
-        twin.load_state_dict(steps.state_dict(), problem)
-        steps = twin
-    with pytest.warns(LampsWarning, match="fewer than the 200"):
-        steps.partial_fit(problem, 1.0, rng=np.random.default_rng(1))
+        if steps.fidelity_ is not None:
+            twin.load_state_dict(steps.state_dict(), problem)
+        steps = twin.partial_fit(problem, fidelity, rng=np.random.default_rng(1))
     np.testing.assert_array_equal(leap.result_.labels, steps.result_.labels)
     for one, two in zip(leap.result_.imputed, steps.result_.imputed, strict=True):
         np.testing.assert_array_equal(one, two)
+    pairs = zip(leap.imputer_.averaged.parameters(), leap.imputer_.nets.parameters(), strict=True)
+    assert any(not torch.equal(average, weight) for average, weight in pairs)
+
+
+def test_views_of_few_rows_are_filled_by_donors_with_a_warning():
+    params = Params(**SHORT, imputation="diffusion", diffusion_epochs=1, denoiser=16)
+    with pytest.warns(LampsWarning, match="fewer than the 200"):
+        found = Idcd(params).cluster(blobs(220)[0], rng=np.random.default_rng(0))
+    assert all(np.isfinite(array).all() for array in found.imputed)
+
+
+def test_unknown_ways_to_impute_are_refused():
+    with pytest.raises(ConfigError, match="cannot have kind 'gan'; expected diffusion, reg"):
+        Idcd(Params(**SHORT, imputation="gan")).cluster(blobs()[0], rng=np.random.default_rng(0))
 
 
 def test_a_second_look_moves_the_latents_by_the_weight():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,7 +11,9 @@ from typing import Any
 import numpy as np
 
 from lamps.types import Json, digest
+from lamps_plugins._views.builtin import Builtin, load
 from lamps_plugins._views.clusterer import Clusterer
+from lamps_plugins._views.masks import missing_mask
 from lamps_plugins._views.problem import ClusterProblem
 from lamps_plugins.multi_view_clustering._problem import FAMILY
 
@@ -19,6 +22,27 @@ def opened(name: str, protocol: str, rate: float, seed: int) -> ClusterProblem:
     """A built-in problem with a mask of its own seed."""
     options = {"missing": protocol, "rate": rate, "mask_seed": seed}
     return FAMILY.open_problem(name, {k: v for k, v in options.items() if v is not None})
+
+
+def some_rows(name: str, rows: int | None) -> Builtin:
+    """A built-in data set, or that many of its rows, the same in every call."""
+    whole = load(name)
+    if rows is None:
+        return whole
+    kept = np.sort(np.random.default_rng(0).permutation(whole.data.n)[:rows])
+    return Builtin(whole.data.take(kept), whole.truth[kept], whole.facts)
+
+
+def masked(found: Builtin, name: str, protocol: str, rate: float, seed: int) -> ClusterProblem:
+    """A problem of complete views with a mask of its own seed."""
+    complete = found.data
+    mask = missing_mask(protocol, rate, complete.n, complete.n_views, seed)
+    return ClusterProblem(
+        name=f"{name}-{complete.n}-{protocol}-{rate:g}-{seed}",
+        raw=dataclasses.replace(complete, mask=mask),
+        truth=found.truth,
+        complete=complete,
+    )
 
 
 @dataclass(frozen=True, slots=True)
