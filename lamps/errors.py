@@ -121,6 +121,10 @@ class MissingExtra(LampsError, ImportError):
         self.feature, self.module, self.extra = feature, module, extra
 
 
+MOST_NAMES = 40
+"""How many known names a message lists."""
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """The tail of an error message that lists what is known and suggests the nearest name.
 
@@ -133,4 +137,5 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
         return "None is known."
     near = difflib.get_close_matches(word, names, n=1)
     hint = f" Did you mean {near[0]!r}?" if near else ""
-    return f"Known: {', '.join(names)}.{hint}"
+    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+    return f"Known: {', '.join(names[:MOST_NAMES])}{more}.{hint}"

@@ -22,8 +22,7 @@ def cluster() -> None:
     \b
     Example:
       lamps cluster start --head
-      lamps cluster submit search reviews.csv --target label --name reviews \\
-        --store postgresql://lamps@db/lamps --artifacts s3://bucket/lamps
+      lamps cluster submit search reviews.csv --name reviews --store postgresql://lamps@db/lamps
       lamps cluster doctor --address auto
     """  # noqa: D301
 
@@ -163,11 +162,11 @@ def submit(
 
     \b
     Example:
-      lamps cluster submit search /data/reviews.csv --target label --name reviews \\
-        --store postgresql://lamps@db/lamps --artifacts s3://bucket/lamps
+      lamps cluster submit search reviews.csv --name reviews --store postgresql://lamps@db/lamps
     """  # noqa: D301
-    from lamps.cluster.jobs import Jobs
+    from lamps.cluster.jobs import Jobs, job_name
 
+    job_name(words)  # what is wrong with the command needs no cluster to be told
     jobs = Jobs(dashboard)
     job = jobs.submit(words, python=python, working_dir=working_dir, cpus=job_cpus)
     verb = "submitted" if job.fresh else f"there already ({job.status.lower()})"
@@ -275,8 +274,7 @@ def doctor(
 
     \b
     Example:
-      lamps cluster doctor --address auto --dashboard http://127.0.0.1:8265 \\
-        --store postgresql://lamps@db/lamps --artifacts s3://bucket/lamps
+      lamps cluster doctor --address auto --dashboard http://127.0.0.1:8265
     """  # noqa: D301
     from lamps.cluster.doctor import examine
 

@@ -59,7 +59,10 @@ def predict(directory: Path, data: Path, text: str | None, as_json: bool, nl: bo
     try:
         family = json.loads(card.read_text(encoding="utf-8"))["family"]
     except (OSError, ValueError, KeyError) as error:
-        raise ProblemError(f"{directory} is no exported member: {card.name}: {error}") from error
+        raise ProblemError(
+            f"{directory} is no exported member ({card.name}: {error}); make one with: "
+            "lamps export RUN N DIR"
+        ) from error
     options: dict[str, Any] = {"text": text} if text else {}
     rows = list(registry().load_family(family).predict(directory, data, options))
     table = [{k: v for k, v in row.items() if not isinstance(v, dict)} for row in rows]

@@ -16,7 +16,7 @@ from typing import Any
 import click
 
 from lamps import __version__
-from lamps.errors import LampsError, LampsWarning
+from lamps.errors import LampsError, LampsWarning, ProblemError
 from lamps.scheduler.signals import terminated_like_interrupted
 
 _COMMANDS = {
@@ -62,6 +62,9 @@ class LazyGroup(click.Group):
             return super().invoke(ctx)
         except BrokenPipeError as error:
             raise ReaderGone from error
+        except EOFError as error:
+            # click would take it for Ctrl-D at a prompt, and end with 130: interrupted.
+            raise ProblemError(f"a file ends too early: {error}") from error
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Our commands in the order of a user's work, then those of plugins."""

@@ -143,7 +143,12 @@ def parse_params(texts: Sequence[str]) -> dict[str, dict[str, Any]]:
 @click.option("--artifacts", metavar="URL", help="Where checkpoints go (any fsspec URL).")
 @click.option("--plugins", "plugin_path", metavar="DIR", help="A folder with loose plugins.")
 @click.option("--name", help="Name of the run.")
-@click.option("--or-resume", is_flag=True, help="Go on with the run of that name if there is one.")
+@click.option(
+    "--or-resume",
+    is_flag=True,
+    help="Go on with the run of that name if there is one, asked for in the same words; budget, "
+    "workers, backend and address may differ.",
+)
 @click.option(
     "--seed", type=int, default=0, show_default=True, help="Root of all randomness of the run."
 )
@@ -170,6 +175,8 @@ def _search(
     """  # noqa: D301
     import lamps
 
+    if given["or_resume"] and not given["name"]:
+        raise click.UsageError("--or-resume goes on with a run, so it needs --name")
     bounds = make_budget(budget, device_budget, max_landmarks, max_trials)
     options = {k: v for k, v in given.items() if v is not None and v != ()}
     with live_view(bounds or Budget(), quiet=quiet) as listener:

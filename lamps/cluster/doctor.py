@@ -52,6 +52,13 @@ def examine(
         findings += store_findings(store, n_nodes)
     if dashboard:
         findings += job_findings(dashboard)
+    given = {"--address": address, "--dashboard": dashboard, "--store": store}
+    if address is not None:
+        given["--artifacts"] = artifacts
+    if left_out := [flag for flag, value in given.items() if not value]:
+        findings.append(
+            warn("not examined", f"nothing was looked at for {', '.join(left_out)}", "name them")
+        )
     return findings
 
 
@@ -85,7 +92,7 @@ def store_findings(url: str, n_nodes: int) -> list[Finding]:
         with Store.open(url) as opened:
             problems = opened.check()
     except LampsError as error:
-        return [bad("store", str(error), "see the message")]
+        return [bad("store", str(error), "repair it, or name another one")]
     findings = []
     if problems:
         findings.append(bad("store", f"{shown}: {problems[0]}", "lamps store check"))

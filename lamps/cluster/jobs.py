@@ -71,7 +71,14 @@ class Jobs:
         if not (port := re.search(r":\d+$", address.rstrip("/"))):
             raise ConfigError(f"{address!r} names no port; Ray's dashboard has 8265 by default")
         host = address.split("://", 1)[1].rstrip("/").removesuffix(port.group(0))
-        require_listener(f"{host}{port.group(0)}")
+        try:
+            require_listener(f"{host}{port.group(0)}")
+        except ConfigError as error:
+            raise ConfigError(
+                f"no dashboard answers at {address} ({error.__cause__ or error}). Start a head "
+                "with: lamps cluster start --head, or name another dashboard with --dashboard URL "
+                "(an SSH tunnel makes a remote one local)"
+            ) from error
         try:
             self._client = JobSubmissionClient(address)
         except (RuntimeError, ConnectionError, AuthenticationError) as error:

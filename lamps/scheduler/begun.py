@@ -36,14 +36,15 @@ def begun_before(store: Store, spec: RunSpec) -> Begun | None:
     """The run of a spec's name, if it was asked for in the same words; None if there is none.
 
     Raises:
-        StateError: There is a run of that name that was asked for in other words.
+        StateError: There is a run of that name that was asked for in other words, or for other
+            data. Budget, workers, backend and address may differ.
     """
     try:
         run = store.run(spec.name)
     except StoreError:
         return None
     asked: dict[str, tuple[Any, Any]] = {
-        "problem": (run.problem_fingerprint, spec.problem_fingerprint),
+        "data": (run.problem_fingerprint, spec.problem_fingerprint),
         "policy": (run.settings.get("policy"), spec.settings["policy"]),
         "samples": (run.settings.get("samples"), spec.settings["samples"]),
         "objectives": (tuple(run.front_objectives), tuple(spec.front_objectives)),
@@ -51,8 +52,9 @@ def begun_before(store: Store, spec: RunSpec) -> Begun | None:
     }
     before: Any = run.settings.get("asked") or {}
     wanted: Any = spec.settings["asked"]
-    asked |= {key: (before.get(key), value) for key, value in wanted.items()}
-    for what, (then, now) in asked.items():
+    # The words of the command; its "data" is a path, which may hold other data by now.
+    words = {f"--{key}": (before.get(key), value) for key, value in wanted.items()}
+    for what, (then, now) in (words | asked).items():
         if then != now:
             raise StateError(
                 f"run {spec.name!r} exists already and differs in its {what}: it has {then!r}, "

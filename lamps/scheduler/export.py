@@ -35,12 +35,14 @@ def export_member(
         MethodFailed: The method cannot be saved.
         ProblemError: The folder cannot be written.
     """
-    if (
-        directory.exists()
-        and (not directory.is_dir() or any(directory.iterdir()))
-        and not overwrite
-    ):
-        raise ConfigError(f"{directory} is not empty; choose a new folder or say --overwrite")
+    if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
+        if not overwrite:
+            raise ConfigError(f"{directory} is not empty; choose a new folder or say --overwrite")
+        if not (directory / CARD).is_file():
+            raise ConfigError(
+                f"{directory} is no earlier export (it has no {CARD}), so --overwrite does not "
+                "replace it; choose a new folder, or empty this one yourself"
+            )
     trials = store.trials(run.id)
     if not 0 <= index < len(trials):
         raise StateError(f"run {run.name!r} has candidates 0 to {len(trials) - 1}, not {index}")

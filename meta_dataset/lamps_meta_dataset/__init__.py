@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from lamps.tables import LandmarkTable
 
-__all__ = ["tables"]
+__all__ = ["merging_tables", "tables"]
 
 
 def tables(held_out: bool | None = None) -> list[LandmarkTable]:
@@ -38,3 +38,23 @@ def tables(held_out: bool | None = None) -> list[LandmarkTable]:
     return [
         table for table in found if held_out is None or about[table.name]["held_out"] is held_out
     ]
+
+
+def merging_tables() -> list[LandmarkTable]:
+    """What a whole search over the methods of ``model-merging`` has measured.
+
+    Another family than the one that the shipped policy was trained on and judged by, so it is kept
+    apart from `tables`.
+
+    Raises:
+        ProblemError: The file is damaged.
+        MissingExtra: pyarrow is not installed.
+
+    Example:
+        >>> [t.family for t in merging_tables()]
+        ['model-merging']
+    """
+    from lamps.tables import read_tables
+    from lamps_meta_dataset.data import MERGING
+
+    return read_tables(MERGING)

@@ -46,7 +46,7 @@ def test_asked_again_it_goes_on_and_then_rests(curves: Path, store_url: str) -> 
         ({"seed": 1}, "seed"),
         ({"policy": "random"}, "policy"),
         ({"objectives": ["error"]}, "objectives"),
-        ({"params": {"curve-replay": {"sleep_s": 0.001}}}, "params"),
+        ({"params": {"curve-replay": {"sleep_s": 0.001}}}, "--params"),
     ],
 )
 def test_asked_in_other_words_it_is_refused(
@@ -57,3 +57,10 @@ def test_asked_in_other_words_it_is_refused(
         ask(curves, store_url, **change)
     with pytest.raises(StoreError, match="exists already"):
         ask(curves, store_url, or_resume=False)
+
+
+def test_data_that_changed_under_the_same_name_is_refused(curves: Path, store_url: str) -> None:
+    ask(curves, store_url, budget=Budget(landmarks=2))
+    curves.write_text(curves.read_text().replace("0.30", "0.31"))
+    with pytest.raises(StateError, match="differs in its data"):
+        ask(curves, store_url, budget=Budget(landmarks=2))

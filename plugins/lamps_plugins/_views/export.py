@@ -17,14 +17,14 @@ from collections.abc import Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from zipfile import BadZipFile
 
 import numpy as np
 
 from lamps.artifacts import decode_state, encode_state
-from lamps.errors import ProblemError
+from lamps.errors import ProblemError, StoreError
 from lamps.types import Json
 from lamps_plugins._views.data import Scaler, ViewData
+from lamps_plugins._views.files import check_mask, read_arrays, require_single
 
 if TYPE_CHECKING:
     from lamps_plugins._views.clusterer import Clusterer
@@ -120,11 +120,17 @@ def load(directory: Path, data: ViewData | None = None) -> tuple[Clusterer[Any],
             f"{directory} was written by {card['module']}.{card['class']}, which cannot be "
             f"imported here: {error}"
         ) from error
-    with np.load(directory / SCALER, allow_pickle=False) as kept:
+    kept = read_arrays(directory / SCALER, "the scales of an exported clustering")
+    try:
         parts = [
             tuple(kept[f"{part}{v}"] for v in range(len(card["views"])))
             for part in ("keep", "mean", "std")
         ]
+        state = decode_state((directory / MODEL).read_bytes())
+    except (KeyError, StoreError, OSError) as error:
+        raise ProblemError(
+            f"{directory} is damaged ({error}); export the candidate again: lamps export RUN N DIR"
+        ) from error
     scaler = Scaler(*parts)
     rows = data or ViewData(
         names=tuple(view["name"] for view in card["views"]),
@@ -133,7 +139,6 @@ def load(directory: Path, data: ViewData | None = None) -> tuple[Clusterer[Any],
         n_clusters=int(card["clusters"]),
     )
     method = kind.from_params(card["params"])
-    state = decode_state((directory / MODEL).read_bytes())
     method.load_state_dict(state, ClusterProblem(name="new rows", raw=rows, scaler=scaler))
     return method, scaler
 
@@ -146,22 +151,16 @@ def read_rows(directory: Path, file: Path) -> ViewData:
     """
     card = _read_card(directory)
     names = [view["name"] for view in card["views"]]
-    try:
-        with np.load(file, allow_pickle=False) as loaded:
-            arrays = {name: loaded[name] for name in loaded}
-    except (OSError, ValueError, TypeError, BadZipFile) as error:
-        raise ProblemError(
-            f"{file} cannot be read; new rows are one NPZ with an array per view: "
-            f"{', '.join(names)} ({error})"
-        ) from error
+    arrays = read_arrays(file, f"an array per view: {', '.join(names)}")
     mask = arrays.pop("mask", None)
     unknown = sorted(set(arrays) - set(names))
     if unknown or not arrays:
         raise ProblemError(
-            f"{file} holds {', '.join(unknown) or 'no view'}; expected arrays named "
-            f"{', '.join(names)} and optionally mask"
+            f"{file} holds {', '.join(unknown) or 'no view'}; expected those of the arrays "
+            f"{', '.join(names)} that were seen, and optionally mask; rows are told by position"
         )
-    n = len(next(iter(arrays.values())))
+    first = next(iter(arrays.values()))
+    n = len(first) if first.ndim else 0
     views, seen = [], np.zeros((n, len(names)), dtype=np.bool_)
     for v, view in enumerate(card["views"]):
         array = arrays.get(view["name"])
@@ -174,12 +173,14 @@ def read_rows(directory: Path, file: Path) -> ViewData:
                 f"expected {[n, view['features']]} of numbers"
             )
         seen[:, v] = ~np.isnan(array.astype(np.float64)).all(axis=1)
+        require_single(array.astype(np.float64), f"{file}: view {view['name']!r}")
         views.append(array.astype(np.float32))
     if mask is not None:
         if mask.shape != seen.shape:
             raise ProblemError(
                 f"{file}: mask has shape {list(mask.shape)}, expected {list(seen.shape)}"
             )
+        check_mask(mask, f"{file}: mask")
         given = np.array([name in arrays for name in names])
         seen = mask.astype(np.bool_) & given
     if not seen.any(axis=1).all():

@@ -72,4 +72,18 @@ class ClusterFamily(Family):
         """
         from lamps_plugins._views import export
 
+        refuse_options(options)
         return export.predict(directory, rows)
+
+
+def refuse_options(options: Mapping[str, Any]) -> None:
+    """Refuse options of other families when new rows are labelled.
+
+    Raises:
+        ConfigError: One was given.
+    """
+    if options:
+        raise ConfigError(
+            f"--{next(iter(options))} has no meaning for an exported clustering, which reads one "
+            "NPZ with an array per view"
+        )

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from lamps.errors import MissingExtra, ProblemError
 from lamps_plugins._views.data import ViewData
 
-__all__ = ["Table", "open_views", "read_column", "read_table"]
+__all__ = ["Table", "named_files", "open_views", "read_arrays", "read_column", "read_table"]
 
 ID = "id"
 
@@ -42,7 +42,7 @@ def read_table(path: Path) -> Table:
         ProblemError: It cannot be read, or holds something else.
     """
     if not path.is_file():
-        raise ProblemError(f"there is no file {path}")
+        raise ProblemError(f"{path} is a folder" if path.is_dir() else f"there is no file {path}")
     if path.suffix.lower() == ".parquet":
         return _parquet(path)
     if path.suffix.lower() in (".npz", ".npy"):
@@ -50,22 +50,59 @@ def read_table(path: Path) -> Table:
     raise ProblemError(f"{path} is neither .npz nor .parquet; write the view as one of these")
 
 
+def read_arrays(path: Path, expected: str) -> dict[str, NDArray[Any]]:
+    """The arrays of an NPZ, or the one of an NPY; nothing is unpickled.
+
+    Args:
+        path: The file.
+        expected: What should be in it, for the message.
+
+    Raises:
+        ProblemError: It is missing, empty, damaged, of another format, or holds objects.
+    """
+    if not path.is_file():
+        kind = "a folder" if path.is_dir() else "not there"
+        raise ProblemError(f"{path} is {kind}; expected {expected}")
+    if not path.stat().st_size:
+        raise ProblemError(f"{path} is empty; expected {expected}, written with numpy.savez")
+    # NumPy leaves a damaged archive open, so the file is ours.
+    with path.open("rb") as file:
+        head = file.read(6)
+        if head[:2] != b"PK" and head != b"\x93NUMPY":
+            raise ProblemError(f"{path} is no NPZ; expected {expected}, written with numpy.savez")
+        file.seek(0)
+        try:
+            loaded = np.load(file, allow_pickle=False)
+            if isinstance(loaded, np.ndarray):
+                return {path.stem: loaded}
+            arrays = {name: loaded[name] for name in loaded}
+        except (OSError, ValueError, EOFError, BadZipFile) as error:
+            objects = "allow_pickle" in str(error)
+            reason = "it holds objects" if objects else f"it is damaged ({error})"
+            raise ProblemError(
+                f"{path} cannot be read: {reason}; expected {expected}, written with numpy.savez"
+            ) from error
+    for name, array in arrays.items():
+        if not isinstance(array, np.ndarray):  # a member of the archive that is no array
+            raise ProblemError(
+                f"{path} holds {name!r}, which is no array; expected {expected}, written with "
+                "numpy.savez"
+            )
+    return arrays
+
+
 def _npz(path: Path) -> Table:
-    try:
-        if path.suffix.lower() == ".npy":
-            arrays = {path.stem: np.load(path, allow_pickle=False)}
-        else:
-            with np.load(path, allow_pickle=False) as loaded:
-                arrays = {name: loaded[name] for name in loaded}
-    except (OSError, ValueError, BadZipFile) as error:
-        raise ProblemError(f"{path} cannot be read as arrays of numbers: {error}") from error
+    arrays = read_arrays(path, "one array of numbers")
     ids = arrays.pop(ID, None)
     if len(arrays) != 1:
         names = ", ".join(sorted(arrays)) or "none"
         raise ProblemError(f"{path} must hold one array beside {ID!r}, it holds: {names}")
     (values,) = arrays.values()
     if values.dtype.kind not in "biuf":
-        raise ProblemError(f"{path} holds values of type {values.dtype}, expected numbers")
+        raise ProblemError(
+            f"{path} holds values of type {values.dtype}, expected numbers; number classes and "
+            "groups, for example with numpy.unique(x, return_inverse=True)"
+        )
     values = values[:, None] if values.ndim == 1 else values
     if values.ndim != 2 or 0 in values.shape:
         raise ProblemError(f"{path} has shape {list(values.shape)}, expected [rows, features]")
@@ -108,6 +145,24 @@ def _with_ids(path: Path, values: NDArray[Any], ids: NDArray[Any] | None) -> Tab
     return Table(path, values, ids)
 
 
+def named_files(given: Sequence[str]) -> tuple[list[str], list[Path]]:
+    """Names and absolute paths of ``NAME=FILE`` or ``FILE``.
+
+    Raises:
+        ProblemError: A name is empty, or no name for an array.
+    """
+    names, paths = [], []
+    for text in given:
+        name, equals, rest = str(text).partition("=")
+        path = Path(rest if equals else text).expanduser().absolute()
+        name = name if equals else path.name.split(".")[0]
+        if not name.strip() or "/" in name:
+            raise ProblemError(f"{text!r} gives the view no name; write NAME=FILE")
+        names.append(name)
+        paths.append(path)
+    return names, paths
+
+
 def open_views(
     tables: Sequence[Table], names: Sequence[str], mask: Table | None, n_clusters: int
 ) -> tuple[ViewData, NDArray[Any] | None]:
@@ -119,7 +174,7 @@ def open_views(
     repeated = {name for name in names if list(names).count(name) > 1}
     if repeated:
         raise ProblemError(
-            f"two views are called {sorted(repeated)[0]!r}; name them with --view NAME=FILE"
+            f"two views are called {sorted(repeated)[0]!r}; give each its own name: NAME=FILE"
         )
     ids = _common_ids(tables)
     arrays = [_aligned(t, ids) for t in tables]
@@ -133,14 +188,17 @@ def open_views(
     seen = np.stack([~np.isnan(a).all(axis=1) for a in arrays], axis=1)
     if mask is not None:
         given = _aligned(mask, ids, fill=0.0)
-        if given.shape != seen.shape or not np.isin(given, (0.0, 1.0)).all():
+        if given.shape != seen.shape:
             raise ProblemError(
                 f"{mask.path} has shape {list(given.shape)}, expected {list(seen.shape)} of true "
                 "and false: one column a view"
             )
+        check_mask(given, str(mask.path))
         # A missing id is missing whatever the mask says of it; NaN under a true cell is an error.
         absent = seen if ids is not None else np.ones_like(seen)
         seen = given.astype(np.bool_) & absent
+    for name, array in zip(names, arrays, strict=True):
+        require_single(array, f"view {name!r}")
     data = ViewData(
         names=tuple(names),
         arrays=tuple(a.astype(np.float32) for a in arrays),
@@ -148,6 +206,36 @@ def open_views(
         n_clusters=n_clusters,
     )
     return data, ids
+
+
+def require_single(array: NDArray[Any], where: str) -> None:
+    """Refuse finite values that float32 cannot hold.
+
+    Raises:
+        ProblemError: It names the largest one.
+    """
+    size = np.abs(array[np.isfinite(array)])
+    if size.size and size.max() > np.finfo(np.float32).max:
+        raise ProblemError(
+            f"{where} holds {size.max():.3g}, which is too large for float32; rescale it"
+        )
+
+
+def check_mask(mask: NDArray[Any], where: str) -> None:
+    """Refuse a mask of anything but true and false, or 1 and 0.
+
+    Raises:
+        ProblemError: It names the first other value.
+    """
+    if mask.dtype.kind not in "biuf":
+        raise ProblemError(f"{where} holds values of type {mask.dtype}, expected true and false")
+    odd = ~np.isin(mask, (0, 1))
+    if odd.any():
+        row = int(np.flatnonzero(odd.any(axis=1))[0])
+        raise ProblemError(
+            f"{where} holds {mask[odd][0]:g} in row {row}, expected true (1, observed) and false "
+            "(0, missing)"
+        )
 
 
 def _common_ids(tables: Sequence[Table]) -> NDArray[Any] | None:
@@ -158,6 +246,13 @@ def _common_ids(tables: Sequence[Table]) -> NDArray[Any] | None:
         lacking = next(t for t in tables if t.ids is None)
         raise ProblemError(
             f"{have[0].path} has an {ID!r} and {lacking.path} has none; give it to all or none"
+        )
+    kinds = {t.ids.dtype.kind in "US" for t in have if t.ids is not None}
+    if len(kinds) > 1:
+        text = next(t for t in have if t.ids is not None and t.ids.dtype.kind in "US")
+        other = next(t for t in have if t.ids is not None and t.ids.dtype.kind not in "US")
+        raise ProblemError(
+            f"{text.path} has ids of text and {other.path} has numbers; use one type of {ID!r}"
         )
     every = np.concatenate([t.ids for t in have if t.ids is not None])
     values, first = np.unique(every, return_index=True)
@@ -189,10 +284,10 @@ def read_column(path: Path, n: int, ids: NDArray[Any] | None, what: str) -> NDAr
     values = _aligned(table, ids)
     if values.shape != (n, 1):
         raise ProblemError(
-            f"{path} has {len(values)} {what} in {values.shape[1]} columns for {n} rows; expected "
-            "one value a row"
+            f"{path} has shape {list(values.shape)} for the {what} of {n} rows; expected one "
+            "value a row"
         )
     if not np.isfinite(values).all():
         row = int(np.flatnonzero(~np.isfinite(values[:, 0]))[0])
-        raise ProblemError(f"{path} has no value for row {row}; {what} need one a row")
+        raise ProblemError(f"{path} has no value for row {row}; expected one value a row: {what}")
     return np.unique(values[:, 0], return_inverse=True)[1].astype(np.int64).ravel()

@@ -42,9 +42,10 @@ def listed(folder: Path, table: Path) -> Described:
                 f"{', '.join(rows[0])}"
             )
     files = [folder / row[FILE] for row in rows]
-    for file in files:
-        if not file.is_file():
-            raise ProblemError(f"{table} names {file.name}, which is not in {folder}")
+    inside = folder.resolve()
+    for row, file in zip(rows, files, strict=True):
+        if not file.is_file() or inside not in file.resolve().parents:
+            raise ProblemError(f"{table} names {row[FILE]!r}, which is no file below {folder}")
     classes: tuple[str, ...] = ()
     truth = None
     if LABEL in rows[0]:

@@ -13,7 +13,7 @@ from lamps.errors import ConfigError, ProblemError, did_you_mean
 from lamps.types import Json
 from lamps_plugins._views.checks import check_views
 from lamps_plugins._views.data import ViewData
-from lamps_plugins._views.files import open_views, read_column, read_table
+from lamps_plugins._views.files import named_files, open_views, read_column, read_table
 from lamps_plugins.image_clustering._described import Described, refuse_labels_in_texts
 from lamps_plugins.image_clustering._options import ENCODERS
 from lamps_plugins.image_clustering._problem import ImageProblem
@@ -54,7 +54,8 @@ def open_any(reference: str | None, options: Mapping[str, Any]) -> ImageProblem:
 def _refuse(options: Mapping[str, Any], allowed: tuple[str, ...], what: str) -> None:
     for name in options:
         if name not in (*allowed, *_COMMON):
-            raise ConfigError(f"option {name!r} has no meaning for {what}")
+            flag = name.replace("_", "-")
+            raise ConfigError(f"--{flag} has no meaning for {what}; leave it out")
 
 
 def _builtin(reference: str, options: Mapping[str, Any]) -> ImageProblem:
@@ -169,12 +170,8 @@ def _features(options: Mapping[str, Any]) -> ImageProblem:
             f"--images FOLDER --texts FILE, or a built-in problem: {', '.join(BUILTIN)}"
         )
     k = _clusters(options)
-    names, paths = ["image"], [_absolute(options["image_features"])]
-    for text in given:
-        name, equals, rest = str(text).partition("=")
-        path = _absolute(rest if equals else text)
-        names.append(name if equals else path.name.split(".")[0])
-        paths.append(path)
+    texts, files = named_files(given)
+    names, paths = ["image", *texts], [_absolute(options["image_features"]), *files]
     data, ids = open_views([read_table(p) for p in paths], names, None, k)
     truth = None
     source: dict[str, Json] = {

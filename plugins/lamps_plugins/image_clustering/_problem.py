@@ -19,7 +19,7 @@ from threadpoolctl import threadpool_limits
 from lamps.errors import ProblemError
 from lamps.types import Json
 from lamps_plugins._views.data import Scaler, ViewData
-from lamps_plugins._views.family import ClusterFamily
+from lamps_plugins._views.family import ClusterFamily, refuse_options
 from lamps_plugins._views.problem import ClusterProblem
 from lamps_plugins.image_clustering._options import OPTIONS
 
@@ -113,6 +113,7 @@ class ImageFamily(ClusterFamily):
         """
         from lamps_plugins._views import export
 
+        refuse_options(options)
         if rows is None:
             raise ProblemError("new images are read from one NPZ file, not from standard input")
         data = _scaled(export.read_rows(directory, rows))

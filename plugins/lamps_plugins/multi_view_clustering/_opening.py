@@ -13,12 +13,12 @@ from lamps.types import Json
 from lamps_plugins._views.builtin import Builtin, load
 from lamps_plugins._views.checks import check_views
 from lamps_plugins._views.data import ViewData
-from lamps_plugins._views.files import open_views, read_column, read_table
+from lamps_plugins._views.files import named_files, open_views, read_column, read_table
 from lamps_plugins._views.masks import missing_mask
 from lamps_plugins._views.problem import ClusterProblem
 from lamps_plugins._views.toy import toy_views
 
-__all__ = ["BUILTIN", "named_views", "open_any", "own_views"]
+__all__ = ["BUILTIN", "open_any", "own_views"]
 
 BUILTIN = ("toy", "hand6", "hand5", "mnist5", "dig5", "nutri", "text2")
 
@@ -73,9 +73,10 @@ def _toy(seed: int) -> Builtin:
 def _own(options: Mapping[str, Any]) -> ClusterProblem:
     meaningless = sorted(set(options) & set(_OF_BUILTIN))
     if meaningless:
+        flag = meaningless[0].replace("_", "-")
         raise ConfigError(
-            f"option {meaningless[0]!r} hides views of a built-in problem; what is missing in "
-            "files is said by --mask, or by rows of NaN"
+            f"--{flag} hides views of a built-in problem; what is missing in files is said by "
+            "--mask, or by rows of NaN"
         )
     data, ids, source = own_views(options)
     truth = None
@@ -115,7 +116,7 @@ def own_views(
         )
     if "clusters" not in options:
         raise ConfigError("the number of clusters is needed: --clusters K")
-    names, paths = named_views(given)
+    names, paths = named_files(given)
     mask = _absolute(options["mask"]) if "mask" in options else None
     data, ids = open_views(
         [read_table(path) for path in paths],
@@ -130,17 +131,6 @@ def own_views(
     if mask is not None:
         source["mask"] = str(mask)
     return data, ids, source
-
-
-def named_views(given: list[str]) -> tuple[list[str], list[Path]]:
-    """Names and absolute paths of ``NAME=FILE`` or ``FILE``."""
-    names, paths = [], []
-    for text in given:
-        name, equals, rest = text.partition("=")
-        path = _absolute(rest if equals else text)
-        names.append(name if equals else path.name.split(".")[0])
-        paths.append(path)
-    return names, paths
 
 
 def _absolute(path: object) -> Path:

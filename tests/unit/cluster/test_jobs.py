@@ -61,5 +61,5 @@ def test_what_is_no_dashboard_is_refused(address: str) -> None:
 def test_where_nobody_answers() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-    with pytest.raises(ConfigError, match="no Ray cluster answers"):
+    with pytest.raises(ConfigError, match="no dashboard answers at http"):
         Jobs(f"http://127.0.0.1:{port}")

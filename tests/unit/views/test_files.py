@@ -113,7 +113,7 @@ def test_files_that_are_no_view_are_refused(tmp_path: Path) -> None:
     (tmp_path / "c.parquet").write_bytes(b"no parquet")
     parquet.write_table(pa.table({"t": ["x"]}), tmp_path / "d.parquet")
     for name, culprit in {
-        "a.csv": "neither", "b.npz": "cannot be read", "c.parquet": "cannot be read",
+        "a.csv": "neither", "b.npz": "is no NPZ", "c.parquet": "cannot be read",
         "d.parquet": "'t' is string", "e.npz": "no file",
     }.items():  # fmt: skip
         with pytest.raises(ProblemError, match=culprit):
