@@ -98,7 +98,8 @@ def test_kernel_on_a_gpu_equals_its_twin() -> None:
 @st.composite
 def inputs(draw: st.DrawFn) -> tuple[Tensor, Tensor]:
     k, n = draw(st.integers(1, 5)), draw(st.integers(1, 12))
-    value = st.one_of(st.integers(-2, 2).map(float), st.floats(-4, 4, width=32))
+    # Sixteenths: their sums are exact in any order, so that a tie is a tie for both.
+    value = st.one_of(st.integers(-2, 2).map(float), st.integers(-64, 64).map(lambda i: i / 16))
     x = torch.tensor(
         draw(st.lists(st.lists(value, min_size=n, max_size=n), min_size=k, max_size=k))
     )

@@ -212,6 +212,15 @@ def test_shipped_tables_are_whole():
         assert table.fidelities[-1] == 1.0
 
 
+def test_the_table_of_mergers_is_whole_and_apart():
+    (table,) = lamps_meta_dataset.merging_tables()
+    assert table.family == "model-merging"
+    assert not [f for f in check_table(table) if f.level == "error"]
+    assert len(table.candidates) == 20
+    assert table.censored.sum() == 1
+    assert table.name not in {t.name for t in lamps_meta_dataset.tables()}
+
+
 def test_shipped_tables_are_split_into_training_and_held_out():
     held = {t.name for t in lamps_meta_dataset.tables(held_out=True)}
     rest = {t.name for t in lamps_meta_dataset.tables(held_out=False)}
