@@ -295,8 +295,21 @@ def test_a_save_that_raises_leaves_nothing_and_replaces_nothing(
         assert {p.name for p in out.parent.iterdir()} <= {"model"}
         assert not (out / "half").exists()
         out.mkdir(parents=True, exist_ok=True)
-        (out / "mine").write_text("mine")
-    assert (out / "mine").read_text() == "mine"
+        (out / "lamps.json").write_text("an earlier export")
+    assert (out / "lamps.json").read_text() == "an earlier export"
+
+
+def test_a_folder_that_is_no_export_is_never_replaced(
+    curves: Path, store_url: str, tmp_path: Path
+) -> None:
+    search(curves, store_url, "--policy", "exhaustive")
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "thesis.txt").write_text("precious")
+    answer = run("export", "r", "0", str(mine), "--store", store_url, "--overwrite")
+    assert (answer.code, answer.out) == (1, "")
+    assert "is no earlier export" in answer.err
+    assert [p.name for p in mine.iterdir()] == ["thesis.txt"]
 
 
 def test_a_candidate_without_checkpoint_cannot_be_exported(

@@ -85,7 +85,11 @@ _CASES: tuple[tuple[str, Edit, str], ...] = (
     ("one-group", _put("group", np.zeros_like), "one group"),
     ("group-smaller-than-k", _small_group, "2 rows for 3 clusters"),
     ("measured-value-as-group", _put("group", lambda g: np.arange(60) / 7.0), "60 groups"),
-    ("group-of-another-length", _put("group", lambda g: g[:-1]), "59 group"),
+    (
+        "group-of-another-length",
+        _put("group", lambda g: g[:-1]),
+        "[59, 1] for the group of 60 rows",
+    ),
     ("group-with-nan", _put("group", lambda g: np.where(g == 0, np.nan, g)), "no value"),
     ("missing-view", _missing_view, "row 4"),
     ("nan-in-a-view", _put("left", lambda x: np.where(x == x.max(), np.nan, x)), "left"),
