@@ -213,7 +213,7 @@ def search(
                 spec.name,
                 store=settings.store,
                 budget=begun.budget,
-                workers=n_workers,
+                workers=n_workers or None,
                 backend=backend,
                 address=address,
                 listener=listener,
@@ -276,7 +276,9 @@ def resume(
             run.id,
             budget=None if budget is None else _budget(budget),
             settings=kept,
-            workers=_workers(str(kept["backend"]), workers or 0, "") if workers else None,
+            workers=None
+            if workers is None
+            else _workers(str(kept["backend"]), workers, kept["address"]) or None,
         )
         run = database.run(name)
         engine = make_backend(
@@ -412,7 +414,7 @@ def _resources(asked: Resources, settings: Mapping[str, Any]) -> Resources:
     return dataclasses.replace(asked, **said)
 
 
-def _workers(backend: str, wanted: int, address: str | None) -> int:
+def _workers(backend: str, wanted: int, address: object) -> int:
     """Landmarks at once; 0 leaves it to the cluster at the address, as many as it has CPUs."""
     if backend == "local":
         if wanted > 1:

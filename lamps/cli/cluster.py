@@ -144,9 +144,7 @@ def stop(force: bool, yes: bool) -> None:
 @click.option("--job-cpus", type=float, default=0.0, help="CPUs that the job itself occupies.")
 @click.option("--no-follow", is_flag=True, help="Do not wait; print the job's id.")
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, required=True)
-@click.pass_context
 def submit(
-    ctx: click.Context,
     dashboard: str,
     python: str,
     working_dir: str | None,

@@ -112,8 +112,7 @@ class Jobs:
         name = job_name(words)
         base = f"lamps-{name}"
         # Ray's job id is the key: the newest attempt decides whether another one is wanted.
-        known = [j for j in self.all() if re.fullmatch(re.escape(base) + r"(-\d+)?", j.id)]
-        known.sort(key=lambda job: _attempt(job.id, base))
+        known = self._attempts(base)
         if known and known[-1].status not in ("FAILED", "STOPPED"):
             return known[-1]
         attempt = _attempt(known[-1].id, base) + 1 if known else 1
@@ -163,8 +162,13 @@ class Jobs:
             StateError: There is none.
         """
         base = f"lamps-{name}"
+        known = self._attempts(base)
+        return known[-1] if known else self.get(base)
+
+    def _attempts(self, base: str) -> list[Job]:
+        """The jobs of a name, first attempt first."""
         found = [j for j in self.all() if re.fullmatch(re.escape(base) + r"(-\d+)?", j.id)]
-        return max(found, key=lambda j: _attempt(j.id, base)) if found else self.get(base)
+        return sorted(found, key=lambda job: _attempt(job.id, base))
 
     def follow(self, identity: str, write: Callable[[str], None]) -> Job:
         """Hand on what the job prints until it ends.

@@ -17,7 +17,7 @@ import psutil
 import pytest
 from _lab import Lab, make_lab, members
 from _postgres import PostgresServer, find_binaries
-from _processes import at_rest, evaluations, front, reached, story, until
+from _processes import at_rest, evaluations, front, left_behind, reached, story, until
 
 import lamps
 
@@ -251,6 +251,7 @@ def test_a_frozen_worker_is_waited_for(lab: Lab) -> None:
         for process in frozen:
             process.send_signal(signal.SIGCONT)
         assert call.wait(200) == 0, call.stderr
+        until(lambda: not left_behind(call.pid), 30.0, 0.5)
     lab.is_whole()
 
 
@@ -275,6 +276,7 @@ def test_a_worker_that_eats_the_memory_is_ended_and_named(tmp_path: Path) -> Non
     )  # fmt: skip
     assert call.wait(300) == 0, call.stderr
     assert "OutOfMemoryError" in call.stderr
+    until(lambda: not left_behind(call.pid), 30.0, 0.5)
     at_rest(lab.store, "r")
     assert front(lab.store, "r") == lab.front
     assert os.path.exists(pool)
