@@ -154,9 +154,9 @@ def submit(
 ) -> int:
     """Run a search, a resume or a replication on the cluster, as a job.
 
-    Asked again under the same name it joins the job that runs, says so where it has succeeded, and
-    goes on with the run where it has failed. What the job prints comes here; Ctrl-C leaves it
-    running.
+    Asked again under the same name it joins the job that runs, says so where the same command has
+    succeeded, and goes on with the run where it has failed or gets another budget. What the job
+    prints comes here; Ctrl-C leaves it running.
 
     \b
     Example:
@@ -226,7 +226,7 @@ def logs(dashboard: str, follow: bool, job: str) -> None:
     from lamps.cluster.jobs import Jobs
 
     jobs = Jobs(dashboard)
-    found = jobs.get(job) if job.startswith("lamps-") else jobs.latest(job)
+    found = jobs.find(job)
     if follow:
         jobs.follow(found.id, lambda piece: click.echo(piece, nl=False))
     else:
@@ -246,7 +246,7 @@ def cancel(dashboard: str, job: str) -> None:
     from lamps.cluster.jobs import Jobs
 
     jobs = Jobs(dashboard)
-    found = jobs.get(job) if job.startswith("lamps-") else jobs.latest(job)
+    found = jobs.find(job)
     if not jobs.stop(found.id):
         raise StateError(f"job {found.id} has ended already ({found.status.lower()})")
     click.echo(f"job {found.id} was asked to end", err=True)

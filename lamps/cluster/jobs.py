@@ -12,12 +12,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from lamps.artifacts import safe_name
 from lamps.errors import ConfigError, MissingExtra, StateError
 from lamps.scheduler.ray import require_listener
 from lamps.scheduler.ray_token import refuse_passwords, token_path
 
 VERBS = ("search", "resume", "replicate")
 _ENDED = ("SUCCEEDED", "FAILED", "STOPPED")
+_AGAIN, _OF = "~", "+"  # in no name that `safe_name` gives, so that no run is another's attempt
 _EXIT = re.compile(r"exit code (\d+)")
 
 
@@ -26,16 +28,17 @@ class Job:
     """One job as Ray has it.
 
     Args:
-        id: ``lamps-NAME``, or ``lamps-NAME-2`` and so on for what was asked again after an end
-            that was no success.
+        id: ``lamps-NAME``, or ``lamps-NAME~2`` and so on for what was submitted again.
         status: Ray's word: PENDING, RUNNING, SUCCEEDED, FAILED, STOPPED.
         message: What Ray says about the end.
         exit_code: Of the command, where it has ended and Ray knows it.
+        entrypoint: Its command line.
         fresh: Whether this call has submitted it.
     """
 
     id: str
     status: str
+    entrypoint: str = ""
     message: str = ""
     exit_code: int | None = None
     fresh: bool = False
@@ -95,7 +98,10 @@ class Jobs:
         working_dir: str | None = None,
         cpus: float = 0.0,
     ) -> Job:
-        """Run ``lamps WORDS`` on the cluster, unless a job of that name runs or has succeeded.
+        """Run ``lamps WORDS`` on the cluster, unless that is done or being done already.
+
+        While a job of that name runs, it is the answer, whatever the words; one that has succeeded
+        is the answer to the same words only.
 
         Args:
             words: A command line of lamps: ``search ... --name NAME --store URL``, ``resume NAME
@@ -111,25 +117,28 @@ class Jobs:
         """
         name = job_name(words)
         base = f"lamps-{name}"
-        # Ray's job id is the key: the newest attempt decides whether another one is wanted.
-        known = self._attempts(base)
-        if known and known[-1].status not in ("FAILED", "STOPPED"):
-            return known[-1]
-        attempt = _attempt(known[-1].id, base) + 1 if known else 1
         again = ["--or-resume"] if words[0] == "search" and "--or-resume" not in words else []
         entrypoint = shlex.join([python, "-m", "lamps", *words, *again])
+        # Ray's job id is the key: the newest attempt decides whether another one is wanted.
+        known = self._attempts(base)
+        if known:
+            newest = known[-1]
+            done = newest.status == "SUCCEEDED" and newest.entrypoint == entrypoint
+            if done or not newest.ended:
+                return newest
+        attempt = _attempt(known[-1].id, base) + 1 if known else 1
         runtime: dict[str, Any] = {"working_dir": working_dir} if working_dir else {}
         try:
             identity = self._client.submit_job(
                 entrypoint=entrypoint,
-                submission_id=base if attempt == 1 else f"{base}-{attempt}",
+                submission_id=base if attempt == 1 else f"{base}{_AGAIN}{attempt}",
                 runtime_env=runtime or None,
                 metadata={"lamps": name},
                 entrypoint_num_cpus=cpus or None,
             )
         except (RuntimeError, ValueError) as error:
             raise ConfigError(f"the cluster does not take the job: {_line(error)}") from error
-        return Job(id=identity, status="PENDING", fresh=True)
+        return Job(id=identity, status="PENDING", entrypoint=entrypoint, fresh=True)
 
     def raw(self) -> list[Any]:
         """All jobs of the cluster as Ray describes them."""
@@ -155,19 +164,18 @@ class Jobs:
                 f"no job {identity!r} on {self.address}; there are: {known}"
             ) from error
 
-    def latest(self, name: str) -> Job:
-        """The newest job of a name.
+    def find(self, text: str) -> Job:
+        """A job by its id, or the newest one of a run by the run's name.
 
         Raises:
             StateError: There is none.
         """
-        base = f"lamps-{name}"
-        known = self._attempts(base)
-        return known[-1] if known else self.get(base)
+        named = self._attempts(f"lamps-{safe_name(text)}")
+        return named[-1] if named else self.get(text)
 
     def _attempts(self, base: str) -> list[Job]:
         """The jobs of a name, first attempt first."""
-        found = [j for j in self.all() if re.fullmatch(re.escape(base) + r"(-\d+)?", j.id)]
+        found = [j for j in self.all() if j.id.partition(_AGAIN)[0] == base]
         return sorted(found, key=lambda job: _attempt(job.id, base))
 
     def follow(self, identity: str, write: Callable[[str], None]) -> Job:
@@ -227,7 +235,8 @@ def job_name(words: Sequence[str]) -> str:
             if words[0] == "search"
             else f"lamps {words[0]} names nothing to work on"
         )
-    return re.sub(r"[^\w.-]", "_", name)
+    # A replication and a run may have one name, but are two things.
+    return f"replicate{_OF}{safe_name(name)}" if words[0] == "replicate" else safe_name(name)
 
 
 def _option(words: Sequence[str], flag: str) -> str | None:
@@ -244,7 +253,7 @@ def _positional(words: Sequence[str]) -> str | None:
 
 
 def _attempt(identity: str, base: str) -> int:
-    return int(identity.removeprefix(base).lstrip("-") or 1)
+    return int(identity.removeprefix(base).lstrip(_AGAIN) or 1)
 
 
 def _job(details: Any) -> Job:
@@ -255,6 +264,7 @@ def _job(details: Any) -> Job:
     return Job(
         id=str(details.submission_id),
         status=str(getattr(details.status, "value", details.status)),
+        entrypoint=str(details.entrypoint or ""),
         message=" ".join(message.split()),
         exit_code=code,
     )

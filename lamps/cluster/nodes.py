@@ -7,6 +7,7 @@ import importlib.util
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 
 from lamps.errors import ConfigError, MissingExtra
@@ -133,25 +134,28 @@ def _ray(words: Sequence[str]) -> str:
         raise MissingExtra("clusters", "ray", "ray")
     command = [sys.executable, "-m", "ray.scripts.scripts", *words]
     environment = os.environ | {"RAY_USAGE_STATS_ENABLED": "0", "NO_COLOR": "1"}
-    try:
-        done = subprocess.run(
-            command,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=START_TIMEOUT_S,
-            check=False,
-        )
-    except subprocess.TimeoutExpired as error:
-        raise ConfigError(
-            f"'ray {words[0]}' gave no answer within {START_TIMEOUT_S:g} s; look into the logs "
-            "under /tmp/ray/session_latest/logs"
-        ) from error
-    if done.returncode:
-        raise ConfigError(f"'ray {words[0]}' failed: {_reason(done.stdout)}")
-    return done.stdout
+    # Ray's daemons outlive this call and may hold a pipe open, so output goes to a file.
+    with tempfile.TemporaryFile("w+") as said:
+        try:
+            code = subprocess.run(
+                command,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=said,
+                stderr=subprocess.STDOUT,
+                timeout=START_TIMEOUT_S,
+                check=False,
+            ).returncode
+        except subprocess.TimeoutExpired as error:
+            raise ConfigError(
+                f"'ray {words[0]}' gave no answer within {START_TIMEOUT_S:g} s; look into the "
+                "logs under /tmp/ray/session_latest/logs"
+            ) from error
+        said.seek(0)
+        output = said.read()
+    if code:
+        raise ConfigError(f"'ray {words[0]}' failed: {_reason(output)}")
+    return output
 
 
 def _reason(output: str) -> str:

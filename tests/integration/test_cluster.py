@@ -119,6 +119,10 @@ def test_a_node_is_powered_off_in_the_middle(lab: Lab, tmp_path: Path) -> None:
     again = lab.cluster.lamps(0, *words)
     assert "job lamps-node there already (succeeded)" in again.stderr
     assert evaluations(lab.url, "node") == 4 * N
+    # A run whose name looks like a second attempt is a run of its own.
+    other = lab.submit(*lab.words("node-2", 0.0))
+    assert "job lamps-node-2 submitted" in lab.cluster.lamps(0, *other).stderr
+    lab.is_whole("node-2")
     jobs = json.loads(
         lab.cluster.lamps(
             0, "cluster", "jobs", "--dashboard", lab.cluster.dashboard, "--json"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 
 import pytest
@@ -14,9 +15,10 @@ GOOD = ["search", "d.csv", "--name", "r", "--store", "postgresql://lamps@db/lamp
 
 def test_the_name_of_a_run_is_the_name_of_its_job() -> None:
     assert job_name(GOOD) == "r"
-    assert job_name(["search", "d.csv", "--name=a b/c", "--store=sqlite:////data/l.db"]) == "a_b_c"
+    spaced = job_name(["search", "d.csv", "--name=a b/c", "--store=sqlite:////data/l.db"])
+    assert re.fullmatch(r"a_b_c-[0-9a-f]{6}", spaced)  # not that of a run called a_b_c
     assert job_name(["resume", "r", "--store", "postgresql://db/lamps"]) == "r"
-    assert job_name(["replicate", "lora", "--store", "postgresql://db/lamps"]) == "lora"
+    assert job_name(["replicate", "lora", "--store", "postgresql://db/lamps"]) == "replicate+lora"
 
 
 @pytest.mark.parametrize(
