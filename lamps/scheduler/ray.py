@@ -7,6 +7,7 @@ Whether to try again is the controller's decision, so Ray's own retries are off.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import pickle
 import signal
@@ -38,6 +39,8 @@ So that whatever memory methods leak returns to the machine.
 
 MAX_RESTARTS = 3
 SLICE_S = 0.05
+
+_log = logging.getLogger("lamps")
 
 _LOST = {"WorkerCrashedError", "ActorDiedError", "OutOfMemoryError", "OwnerDiedError"}
 _NODE_LOST = {"NodeDiedError", "LocalRayletDiedError", "ObjectLostError", "RaySystemError"}
@@ -122,7 +125,7 @@ class RayBackend(Backend):
             warnings.simplefilter("ignore", FutureWarning)
             self._owned = True  # from here on `close` has something to end, come what may
             try:
-                ray.init(**options)
+                context = ray.init(**options)
             except ray.exceptions.AuthenticationError as error:
                 raise ConfigError(
                     f"the Ray cluster at {self.address!r} turns us away: its token is not the one "
@@ -134,6 +137,12 @@ class RayBackend(Backend):
                     f"no Ray cluster answers at {self.address!r}: {error}. Start one, or leave "
                     "--address out to use this machine"
                 ) from error
+        if self.address is None and self.dashboard:
+            _log.info(
+                "Ray's dashboard: http://%s (it asks for the token in %s)",
+                context.dashboard_url,
+                token_path(),
+            )
         # Ray prints the death of a worker on stdout, which belongs to the answer; the controller
         # learns of it as a result and tells the user on stderr. There is no public switch.
         ray._private.worker._worker_logs_enabled = False

@@ -121,11 +121,12 @@ class Cluster:
             "HOME": str(home),
             "RAY_AUTH_MODE": "token",
             "RAY_USAGE_STATS_ENABLED": "0",
-            # Deaths are noticed within seconds instead of half a minute.
-            "RAY_health_check_initial_delay_ms": "1000",
+            # Deaths are noticed within seconds instead of half a minute; a node that starts slowly
+            # on a busy machine is not taken for a dead one.
+            "RAY_health_check_initial_delay_ms": "10000",
             "RAY_health_check_period_ms": "1000",
-            "RAY_health_check_timeout_ms": "2000",
-            "RAY_health_check_failure_threshold": "3",
+            "RAY_health_check_timeout_ms": "5000",
+            "RAY_health_check_failure_threshold": "6",
             "RAY_gcs_rpc_server_reconnect_timeout_s": "10",
             **variables,
         }

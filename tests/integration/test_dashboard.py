@@ -20,7 +20,7 @@ from typing import Any
 import psutil
 import pytest
 import yaml
-from _processes import Call, left_behind, until, write_curves
+from _processes import Call, until, write_curves
 
 from lamps.scheduler.ray_metrics import COUNTERS, GAUGES
 
@@ -77,11 +77,9 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
     ]  # fmt: skip
     with Call(*words, log=home / "log", env=environment) as call:
         until(lambda: "ok #" in call.stderr, 120, 0.5)
-        mine = [p for p in left_behind(call.pid) if any("dashboard.py" in w for w in p.cmdline())]
-        words = mine[0].cmdline()
-        port = next(w.partition("=")[2] for w in words if w.startswith("--port="))
+        (url,) = re.findall(r"Ray's dashboard: (http://127\.0\.0\.1:\d+) ", call.stderr)
         token = (home / ".ray" / "auth_token").read_text()
-        yield Watched(call, token, folder, f"http://127.0.0.1:{port}")
+        yield Watched(call, token, folder, url)
         call.interrupt()
         call.wait(60)
     shutil.rmtree(folder, ignore_errors=True)

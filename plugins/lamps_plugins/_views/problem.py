@@ -16,6 +16,7 @@ import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -119,7 +120,6 @@ class ClusterProblem(Problem):
             self._dev_rows() if track == "labelled" else np.empty(0, dtype=np.int64),
             None if complete is None else self.scaler.apply(complete),
         )
-        self._scored: tuple[str, InternalScore] | None = None
         self._freeze()
 
     def _freeze(self) -> None:
@@ -207,10 +207,11 @@ class ClusterProblem(Problem):
     def internal(self, labels: NDArray[np.int64], embedding: NDArray[np.float32]) -> InternalScore:
         """The label-free score; the last one is remembered."""
         key = hashlib.sha256(labels.tobytes() + np.ascontiguousarray(embedding).tobytes())
-        if self._scored is None or self._scored[0] != key.hexdigest():
-            found = internal_score(labels, embedding, self.n_clusters)
-            self._scored = (key.hexdigest(), found)
-        return self._scored[1]
+        known, score = _last_scores.get(self, ("", None))
+        if score is None or known != key.hexdigest():
+            score = internal_score(labels, embedding, self.n_clusters)
+            _last_scores[self] = (key.hexdigest(), score)
+        return score
 
     def imputation(
         self, imputed: Sequence[NDArray[np.float32]], rows: NDArray[np.int64]
@@ -289,3 +290,7 @@ def _nested_order(raw: ViewData, seed: int) -> NDArray[np.int64]:
         members = order[raw.group[order] == g]
         place[members] = (np.arange(len(members)) + 0.5) / len(members)
     return order[np.argsort(place[order], kind="stable")]
+
+
+_last_scores: WeakKeyDictionary[ClusterProblem, tuple[str, InternalScore]] = WeakKeyDictionary()
+"""The last internal score of each problem by a hash of what was scored; no part of its data."""
