@@ -10,7 +10,7 @@ export HF_DATASETS_OFFLINE := 1
 export RAY_USAGE_STATS_ENABLED := 0
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: setup demo test test-slow test-faults test-replication lint bench bench-merging results bench-live clean
+.PHONY: setup demo test test-slow test-faults test-replication lint bench bench-merging bench-kernels results bench-live clean
 
 setup: $(STAMP)
 
@@ -61,6 +61,10 @@ bench: setup
 # Seconds of a merge: CircuMerge beside KnOTS, Core Space, peft and the naive form.
 bench-merging: setup
 	$(PY) tests/bench/bench_merging.py
+
+# Every kernel beside the library's, on a CPU or, unchanged, on a GPU; Triton needs one.
+bench-kernels: setup
+	$(PY) tests/bench/bench_kernels.py
 
 # Policies in real searches on the tasks kept out: hours, and the same command goes on.
 bench-live: setup

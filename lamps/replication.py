@@ -29,6 +29,7 @@ Profile = Literal["quick", "full"]
 Source = Literal["paper", "ours"]
 Compare = Literal["ratio", "geometric", "difference", "boolean", "correlation"]
 Bound = Literal[">=", "<=", ">", "<"]
+Needs = Literal["nothing", "gpu", "gpus"]
 
 Say = Callable[[str], None]
 """Takes one line about what is going on; it goes to stderr."""
@@ -72,6 +73,8 @@ class Claim:
         certain: Whether the whole 95 % interval must lie on one side; else the value decides. Set
             it to False for exact quantities, such as numbers of parameters.
         profile: Smallest profile at which it is measured.
+        needs: ``gpu`` for a CUDA device, ``gpus`` for two of them. Where they are missing the
+            claim is listed as not testable, with the command that would test it.
         version: Raised when it is measured in another way, so that old numbers count no more.
 
     Raises:
@@ -89,6 +92,7 @@ class Claim:
     control: bool = False
     certain: bool = True
     profile: Profile = "quick"
+    needs: Needs = "nothing"
     version: str = "1"
 
     def __post_init__(self) -> None:
@@ -132,6 +136,11 @@ class Claim:
         """Whether it is measured at a profile."""
         return PROFILES.index(profile) >= PROFILES.index(self.profile)
 
+    def lacking(self) -> str:
+        """What it needs and this machine has not, in words; empty where it can be measured."""
+        least = {"nothing": 0, "gpu": 1, "gpus": 2}[self.needs]
+        return NEEDS[self.needs] if least and _n_gpus() < least else ""
+
     def as_json(self) -> dict[str, Json]:
         """All fields."""
         return asdict(self)
@@ -148,7 +157,19 @@ _WORDS: Mapping[str, tuple[str, ...]] = {
     "direction": get_args(Bound),
     "source": get_args(Source),
     "profile": PROFILES,
+    "needs": get_args(Needs),
 }
+
+NEEDS: Mapping[str, str] = {"gpu": "a CUDA GPU", "gpus": "two CUDA GPUs"}
+"""What `Claim.needs` asks for, in words."""
+
+
+def _n_gpus() -> int:
+    try:
+        import torch
+    except ModuleNotFoundError:
+        return 0
+    return torch.cuda.device_count()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,7 @@ from typing import Any
 
 from lamps.errors import StoreError
 from lamps.markdown import table
+from lamps.replication import NEEDS, Claim
 from lamps.replication_results import (
     ClaimResult,
     ReplicationResult,
@@ -82,11 +83,24 @@ def _method(result: ReplicationResult) -> list[str]:
         "verdict",
     )  # fmt: skip
     parts.append(table(head, rows, left=3))
+    if result.untested:
+        told = [
+            (c.id, c.statement, c.quantity, c.expectation, NEEDS[c.needs], f"`{_again(s, c)}`")
+            for c in result.untested
+        ]
+        headings = ("claim", "statement", "to be measured", "expected", "needs", "command")
+        parts.append("Not testable on the machine that measured the others:")
+        parts.append(table(headings, told, left=6))
     waiting = sorted({x.seed for x in s.seeds if x.finished_at is None})
     if waiting:
         parts.append(f"Begun and not finished: seeds {', '.join(map(str, waiting))}.")
     parts.append(_provenance(result))
     return parts
+
+
+def _again(stored: StoredReplication, claim: Claim) -> str:
+    where = f"{stored.family}/{stored.method} --profile {stored.profile}"
+    return f"lamps replicate {where} --claim {claim.id}"
 
 
 def _row(c: ClaimResult) -> tuple[Any, ...]:

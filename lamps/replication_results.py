@@ -72,6 +72,20 @@ class ReplicationResult:
         """Ids of controls that hold although they must not."""
         return tuple(c.claim.id for c in self.claims if c.verdict.broken)
 
+    @property
+    def untested(self) -> tuple[Claim, ...]:
+        """Claims of the profile that need hardware and were not measured for want of it."""
+        s, seen = self.stored, {c.claim.id for c in self.claims}
+        profile = next((p for p in PROFILES if p == s.profile), None)
+        return tuple(
+            c
+            for c in s.claims
+            if c.needs != "nothing"
+            and c.id not in seen
+            and profile is not None
+            and c.measured_at(profile)
+        )
+
     def measurements(self) -> list[dict[str, Any]]:
         """All pairs as rows."""
         return [
@@ -99,6 +113,9 @@ class ReplicationResult:
             "new_measurements": self.new,
             "broken_controls": list(self.broken),
             "claims": [c.as_dict() for c in self.claims],
+            "untested": [
+                {"id": c.id, "statement": c.statement, "needs": c.needs} for c in self.untested
+            ],
             "measurements": self.measurements(),
         }
 

@@ -58,7 +58,7 @@ def measure_again(
     entry = found.find_replication(method)
     spec = found.load_method(entry.family, entry.name).spec
     replication = found.load_replication(entry.family, entry.name)
-    wanted = _wanted(replication, chosen, claims, entry.name)
+    wanted = _wanted(replication, chosen, claims, entry.name, say)
     numbers = _seeds(replication, chosen, seeds)
     where = f"replication of {entry.family}/{entry.name}"
     fingerprint = _guarded(where, lambda: replication.fingerprint(chosen))
@@ -83,7 +83,7 @@ def measure_again(
 
 
 def _wanted(
-    replication: Replication, profile: Profile, claims: Sequence[str], method: str
+    replication: Replication, profile: Profile, claims: Sequence[str], method: str, say: Say
 ) -> list[Claim]:
     known = {c.id: c for c in replication.claims}
     for word in claims:
@@ -96,9 +96,18 @@ def _wanted(
                 f"claim {word!r} of {method!r} is measured at profile {known[word].profile!r}; "
                 f"add --profile {known[word].profile}"
             )
-    chosen = [
-        c for c in replication.claims if c.measured_at(profile) and c.id in (claims or known)
-    ]
+        if lack := known[word].lacking():
+            raise ConfigError(
+                f"claim {word!r} of {method!r} needs {lack}, which this machine has not"
+            )
+    chosen = []
+    for claim in replication.claims:
+        if not claim.measured_at(profile) or claim.id not in (claims or known):
+            continue
+        if lack := claim.lacking():
+            say(f"{claim.id}: not testable on this machine, needs {lack}")
+        else:
+            chosen.append(claim)
     if not chosen:
         raise ConfigError(f"no claim of {method!r} is measured at profile {profile!r}; try 'full'")
     return chosen

@@ -14,10 +14,13 @@ Source: Yadav et al., TIES-Merging, NeurIPS 2023, arXiv 2306.01708, section 3.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
+
+from lamps_kernels._kernel import Bench, Case, Inputs, Kernel, Refusal, Signature, Tolerance
 
 try:
     import triton  # type: ignore[import-untyped]
@@ -175,3 +178,114 @@ if triton is not None:
             count = tl.where(sign > 0, n_up, n_down)
             total = total / tl.maximum(count, 1).to(tl.float64)
         tl.store(values + at, total.to(values.dtype.element_ty), mask=inside)
+
+
+def _reference(
+    x: Tensor, thresholds: Tensor, *, majority: int = 0, combine: str = "mean"
+) -> Merged:
+    """The definition, column by column."""
+    values, balance, undecided = [], 0, 0
+    bounds = thresholds.double().tolist()
+    for column in x.double().T.tolist():
+        kept = [v for v, t in zip(column, bounds, strict=True) if abs(v) >= t]
+        total = sum(kept)
+        sign = (total > 0) - (total < 0)
+        balance += sign
+        undecided += sign == 0 and any(kept)
+        agree = [v for v in kept if v * (sign or majority) > 0]
+        values.append(sum(agree) / (max(len(agree), 1) if combine == "mean" else 1))
+    return Merged(torch.tensor(values, dtype=torch.float64), balance, undecided)
+
+
+def _drawn(k: int, n: int, majority: int, combine: str) -> Case:
+    def inputs(device: torch.device, dtype: torch.dtype, generator: torch.Generator) -> Inputs:
+        wide = torch.randn(k, n + 5, dtype=dtype, generator=generator)
+        # Small integers in half of the columns: their sums often cancel exactly.
+        wide[:, : n // 2] = torch.randint(-1, 2, (k, n // 2), generator=generator).to(dtype)
+        return {
+            "x": wide.to(device)[:, 2 : n + 2],  # rows that lie apart
+            "thresholds": torch.rand(k, generator=generator),
+            "majority": majority,
+            "combine": combine,
+        }
+
+    name = f"{k}x{n} majority {majority} {combine}"
+    return Case(name=name, inputs=inputs, dtypes=(torch.float32, torch.float64))
+
+
+def _compared(result: Merged) -> tuple[Tensor, ...]:
+    counts = torch.tensor([result.balance, result.undecided], dtype=torch.float64)
+    return result.values, counts
+
+
+def _bench(k: int, n: int, *, gpu_only: bool = False) -> Bench:
+    def prepare(device: torch.device, dtype: torch.dtype) -> dict[str, Callable[[], object]]:
+        x = torch.randn(k, n, device=device, dtype=dtype)
+        bounds = torch.full((k,), 1.28)  # a fifth is kept
+        return {
+            "torch": lambda: ties_torch(x, bounds),
+            "triton": lambda: ties_triton(x, bounds),
+            "torch.mean": lambda: x.mean(0),  # the same reads and writes, nothing else
+        }
+
+    return Bench(
+        size=f"K={k} N={n}", prepare=prepare, gpu_only=gpu_only, bytes=4.0 * (k + 1) * n,
+        dtype=torch.float32,
+    )  # fmt: skip
+
+
+def _bad(**changes: object) -> Callable[[], Inputs]:
+    return lambda: {"x": torch.zeros(2, 3), "thresholds": torch.zeros(2)} | changes
+
+
+KERNEL = Kernel(
+    name="ties",
+    torch=ties_torch,
+    triton=ties_triton,
+    reference=_reference,
+    cases=(
+        *(
+            _drawn(k, n, majority, combine)
+            for k, n in ((1, 1), (2, 2 * BLOCK + 7), (5, BLOCK))
+            for majority in (-1, 0, 1)
+            for combine in ("mean", "sum")
+        ),
+        _drawn(2, 0, 0, "mean"),
+    ),
+    refusals=(
+        Refusal(name="one row", inputs=_bad(x=torch.zeros(3)), match="float32 or float64"),
+        Refusal(name="no row", inputs=_bad(x=torch.zeros(0, 3)), match="K >= 1"),
+        Refusal(name="integers", inputs=_bad(x=torch.zeros(2, 3).long()), match="float32"),
+        Refusal(name="halves", inputs=_bad(x=torch.zeros(2, 3).half()), match="float32"),
+        Refusal(name="columns", inputs=_bad(x=torch.zeros(3, 2).T), match="side by side"),
+        Refusal(name="three", inputs=_bad(thresholds=torch.zeros(3)), match="expected 2"),
+        Refusal(
+            name="negative", inputs=_bad(thresholds=torch.tensor([1.0, -1])), match="none negative"
+        ),
+        Refusal(
+            name="nan", inputs=_bad(thresholds=torch.tensor([1, torch.nan])), match="none negative"
+        ),
+        Refusal(name="majority", inputs=_bad(majority=2), match="-1, 0 or 1"),
+        Refusal(name="combine", inputs=_bad(combine="max"), match="'mean' or 'sum'"),
+    ),
+    tolerances={
+        torch.float32: Tolerance(absolute=1e-6, relative=1e-6),
+        torch.float64: Tolerance(absolute=1e-14, relative=1e-14),
+    },
+    exact=True,
+    compare=_compared,
+    signatures=tuple(
+        Signature(
+            function=_kernel,
+            types={
+                "x": f"*{dtype}", "bounds": "*fp64", "values": f"*{dtype}", "balance": "*i32",
+                "undecided": "*i32", "n": "i32", "stride": "i64", "majority": "i32",
+                "K": "constexpr", "MEAN": "constexpr", "BLOCK": "constexpr",
+            },
+            constants={"K": 8, "MEAN": True, "BLOCK": BLOCK},
+        )
+        for dtype in ("fp32", "fp64")
+        if triton is not None
+    ),
+    benches=(_bench(8, 1 << 20), _bench(8, 1 << 27, gpu_only=True)),
+)  # fmt: skip

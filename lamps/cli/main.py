@@ -30,6 +30,7 @@ _COMMANDS = {
     "predict": ("export:predict", "Answers of an exported candidate for new data."),
     "replicate": ("replicate:replicate", "Measure what a paper claims about a method."),
     "method": ("method:method", "List, show and check methods."),
+    "kernel": ("kernel:kernel", "List and check kernels."),
     "model": ("model:model", "List, show and add pretrained models."),
     "policy": ("policy:policy", "List, train, compare and show allocation policies."),
     "table": ("table:table", "List, show, import, export and check landmark tables."),

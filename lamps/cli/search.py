@@ -136,7 +136,11 @@ def parse_params(texts: Sequence[str]) -> dict[str, dict[str, Any]]:
     help="Landmarks at once.  [default: one per core, here or of the cluster]",
 )
 @click.option("--address", help="A running Ray cluster: host:port, ray://..., or auto.")
-@click.option("--dashboard", is_flag=True, help="Serve Ray's dashboard on this machine; its address is printed.")
+@click.option(
+    "--dashboard",
+    is_flag=True,
+    help="Serve Ray's dashboard on this machine; its address is printed.",
+)
 @click.option("--cpus", type=float, help="CPUs per landmark.  [default: as the method asks]")
 @click.option("--gpus", type=float, help="GPUs per landmark; may be a fraction.")
 @click.option("--memory", metavar="SIZE", help="Memory per landmark, such as 4GB.")

@@ -280,6 +280,29 @@ def test_the_page_shows_what_was_finished_last(
     assert [r.fingerprint for r in newest([stored[0], unfinished])] == ["toy"]
 
 
+def test_what_needs_hardware_is_listed_with_its_command(
+    tmp_path: Path, store_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = 'claim("C2", "<", profile="full")'
+    source = SOURCE.replace(old, 'claim("C2", "<", needs="gpu")')
+    assert source != SOURCE
+    monkeypatch.setattr("lamps.replication._n_gpus", lambda: 0)
+    replicate = Replicate(store_url, lay(tmp_path, source))
+    result = replicate(seeds=[0])
+    assert "C2: not testable on this machine, needs a CUDA GPU" in replicate.said
+    assert [c.claim.id for c in result.claims] == ["C1", "N1"]
+    assert [c["id"] for c in result.as_dict()["untested"]] == ["C2"]
+    text = api.replication_page(store=store_url)
+    command = "`lamps replicate replay/curve-replay --profile quick --claim C2`"
+    assert f"| < 1 | a CUDA GPU | {command} |" in text
+    with pytest.raises(ConfigError, match="claim 'C2' of 'curve-replay' needs a CUDA GPU"):
+        replicate(claims=["C2"])
+    # With the hardware it is measured like any other.
+    monkeypatch.setattr("lamps.replication._n_gpus", lambda: 1)
+    assert [c.claim.id for c in replicate(seeds=[0]).claims] == ["C1", "C2", "N1"]
+    assert "Not testable" not in api.replication_page(store=store_url)
+
+
 def test_facts_name_no_machine() -> None:
     import platform
 
