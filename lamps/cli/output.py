@@ -35,12 +35,20 @@ def maximize_option(command: Command) -> Command:
 
 def output_options(command: Command) -> Command:
     """``--json`` and ``--nl``: one document, or one object per line, instead of a table."""
-    command = click.option("--nl", "nl", is_flag=True, help="Print one JSON object per line.")(
-        command
-    )
-    return click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")(
-        command
-    )
+    command = click.option(
+        "--nl", "nl", is_flag=True, callback=_one_of_two, help="Print one JSON object per line."
+    )(command)
+    return click.option(
+        "--json", "as_json", is_flag=True, callback=_one_of_two, help="Print one JSON document."
+    )(command)
+
+
+def _one_of_two(context: click.Context, option: click.Parameter, value: bool) -> bool:
+    """The flag, unless the other one was given as well."""
+    other = {"nl": "as_json", "as_json": "nl"}[str(option.name)]
+    if value and context.params.get(other):
+        raise click.UsageError("--json and --nl were both given; take one of them")
+    return value
 
 
 def emit(

@@ -253,6 +253,13 @@ def test_a_search_says_on_stderr_what_it_read_and_left_out(tmp_path: Path) -> No
     assert told.endswith("left out: 1 empty text")
 
 
+@pytest.mark.parametrize("order", [("--json", "--nl"), ("--nl", "--json")])
+def test_one_document_and_lines_are_not_both_given(order: tuple[str, str]) -> None:
+    answer = run("policy", "list", *order)
+    assert (answer.code, answer.out) == (2, "")
+    assert "--json and --nl were both given; take one of them" in answer.err
+
+
 def test_a_quiet_search_says_nothing_about_the_data(tmp_path: Path) -> None:
     rows = [f"{'good' if i % 2 else 'bad'} text number {i},{i % 2}" for i in range(40)]
     (tmp_path / "a.csv").write_text("\n".join(["text,label", *rows]) + "\n")

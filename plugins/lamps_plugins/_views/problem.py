@@ -109,6 +109,8 @@ class ClusterProblem(Problem):
                 "track 'labelled' needs labels; give them with --labels, or use track 'internal'"
             )
         self.name, self.track, self.seed, self.notes = name, track, seed, tuple(notes)
+        if truth is not None and truth.size and (truth == truth[0]).all():
+            self.notes += ("all labels are of one class, so scores against them tell little",)
         self.raw, self.n_clusters = raw, raw.n_clusters
         self.scaler = scaler or fit_scaler(raw)
         self.data = self.scaler.apply(raw)

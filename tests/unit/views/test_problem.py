@@ -50,6 +50,20 @@ def test_every_prefix_holds_each_group_in_its_share() -> None:
         assert group[at.rows(fidelity)].mean() == pytest.approx(0.1, abs=0.006)
 
 
+def test_labels_of_one_class_are_told() -> None:
+    assert problem().notes == ()
+    (note,) = problem(truth=np.zeros(400, dtype=np.int64)).notes
+    assert "of one class" in note
+
+
+def test_the_remembered_score_is_no_part_of_the_problem() -> None:
+    at = problem()
+    before = dict(vars(at))
+    fitted(at).evaluate(at)
+    assert {k: v for k, v in vars(at).items() if k in before and v is not before[k]} == {}
+    assert set(vars(at)) == set(before)
+
+
 def test_truth_is_no_part_of_what_methods_see() -> None:
     at = problem()
     names = {f.name for f in dataclasses.fields(at.data)}
