@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from lamps.tables import LandmarkTable
 
-__all__ = ["merging_tables", "tables"]
+__all__ = ["other_tables", "tables"]
 
 
 def tables(held_out: bool | None = None) -> list[LandmarkTable]:
@@ -40,21 +40,24 @@ def tables(held_out: bool | None = None) -> list[LandmarkTable]:
     ]
 
 
-def merging_tables() -> list[LandmarkTable]:
-    """What a whole search over the methods of ``model-merging`` has measured.
+def other_tables(family: str | None = None) -> list[LandmarkTable]:
+    """What whole searches over the methods of other families have measured.
 
-    Another family than the one that the shipped policy was trained on and judged by, so it is kept
-    apart from `tables`.
+    Kept apart from `tables`, by which the shipped policy was trained and judged.
+
+    Args:
+        family: Only the tables of this family; None gives all.
 
     Raises:
-        ProblemError: The file is damaged.
+        ProblemError: A file is damaged.
         MissingExtra: pyarrow is not installed.
 
     Example:
-        >>> [t.family for t in merging_tables()]
-        ['model-merging']
+        >>> [t.name for t in other_tables("model-merging")]
+        ['mm-text8-4']
     """
     from lamps.tables import read_tables
-    from lamps_meta_dataset.data import MERGING
+    from lamps_meta_dataset.data import OTHERS
 
-    return read_tables(MERGING)
+    found = [table for file in OTHERS for table in read_tables(file)]
+    return [table for table in found if family in (None, table.family)]

@@ -212,13 +212,17 @@ def test_shipped_tables_are_whole():
         assert table.fidelities[-1] == 1.0
 
 
-def test_the_table_of_mergers_is_whole_and_apart():
-    (table,) = lamps_meta_dataset.merging_tables()
-    assert table.family == "model-merging"
+@pytest.mark.parametrize("table", lamps_meta_dataset.other_tables(), ids=lambda t: t.name)
+def test_tables_of_other_families_are_whole_and_apart(table):
     assert not [f for f in check_table(table) if f.level == "error"]
+    assert table.family != "text-classification"
+    assert table.name not in {t.name for t in lamps_meta_dataset.tables()}
+
+
+def test_the_table_of_mergers_says_where_it_was_stopped():
+    (table,) = lamps_meta_dataset.other_tables("model-merging")
     assert len(table.candidates) == 20
     assert table.censored.sum() == 1
-    assert table.name not in {t.name for t in lamps_meta_dataset.tables()}
 
 
 def test_shipped_tables_are_split_into_training_and_held_out():

@@ -7,5 +7,5 @@ from pathlib import Path
 FILE = Path(__file__).parent / "text_classification.parquet"
 """Our own landmark tables; their card lies beside them."""
 
-MERGING = Path(__file__).parent / "model_merging.parquet"
-"""One landmark table of a search over mergers; its card lies beside it."""
+OTHERS = tuple(p for p in sorted(Path(__file__).parent.glob("*.parquet")) if p != FILE)
+"""Tables of searches in other families, one file a family; their cards lie beside them."""
