@@ -1,0 +1,1 @@
+"""Replications of the family, one file a method."""

@@ -1,0 +1,1 @@
+"""Replications: what papers on sparse attention claim, measured on small decoders."""
