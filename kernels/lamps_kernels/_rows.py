@@ -34,9 +34,10 @@ def attend_row(
     if rest:
         ends = [(j * block, min((j + 1) * block, len(k))) for j in rest]
         at = torch.cat([torch.arange(*end, device=q.device) for end in ends])
-        hidden = at > first + torch.arange(q.shape[1], device=q.device)[:, None]
         keys, values = (_gather(x, rest, block).expand(1, len(q), -1, -1) for x in (k, v))
-        out, lse = _attend(q[None], keys, values, hidden, scale)
+        square = ends[0][0] == first and len(at) == q.shape[1]
+        hidden = at > first + torch.arange(q.shape[1], device=q.device)[:, None]
+        out, lse = _attend(q[None], keys, values, hidden, scale, square=square)
         parts.append((out[0], lse[0]))
     if len(parts) == 1:
         return parts[0]
@@ -47,7 +48,7 @@ def attend_row(
 
 
 def _attend(
-    q: Tensor, k: Tensor, v: Tensor, hidden: Tensor | None, scale: float
+    q: Tensor, k: Tensor, v: Tensor, hidden: Tensor | None, scale: float, *, square: bool = False
 ) -> tuple[Tensor, Tensor]:
     """Output and log-sum-exp of dense attention to given keys.
 
@@ -57,15 +58,16 @@ def _attend(
         v: Shape: [1, heads, m, D].
         hidden: Pairs that are masked, or None. Shape: [n, m] bool.
         scale: Factor on the dot products.
+        square: Whether those are the keys behind the query of the same number, and no others.
     """
     if q.device.type != "cpu":
         return _plain(q, k, v, hidden, scale)
     mask = None
-    if hidden is not None:
+    if hidden is not None and not square:
         mask = torch.zeros(hidden.shape, dtype=q.dtype).masked_fill_(hidden, -torch.inf)
     # What scaled_dot_product_attention runs here, but with the log-sum-exp.
     out, lse = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
-        q, k, v, attn_mask=mask, scale=scale
+        q, k, v, is_causal=square, attn_mask=mask, scale=scale
     )
     return out, lse
 

@@ -37,6 +37,9 @@ __all__ = ["Job", "RankReport", "do", "operands"]
 SETS = 3
 """Sets of operands that take turns."""
 
+SINGLE = ("single", "numpy")
+"""Libraries that do everything on rank 0."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
@@ -163,7 +166,7 @@ class _Run:
     @property
     def idle(self) -> bool:
         """Whether a library has nothing for this rank to do."""
-        return self.job.library in ("single", "numpy") and self.mesh.rank() > 0
+        return self.job.library in SINGLE and self.mesh.rank() > 0
 
     def once(self) -> tuple[int, Tensor | None]:
         """Which set of operands it was, and this rank's answer where it has one."""
@@ -184,7 +187,9 @@ class _Run:
         for _ in range(max(self.job.warmups - SETS, 0)):
             self.once()
         latencies = [self._timed() for _ in range(self.job.repetitions)]
-        alone = [self._timed_alone(i) for i in range(self.job.repetitions)]
+        alone = latencies  # a single rank does nothing but compute
+        if self.job.library not in SINGLE:
+            alone = [self._timed_alone(i) for i in range(self.job.repetitions)]
         held = self.mesh.held_bytes + self._library_bytes()
         if self.operator is not None:
             self.mesh.barrier()
@@ -213,7 +218,7 @@ class _Run:
                 digest = hashlib.sha256(found.contiguous().numpy().tobytes()).hexdigest()[:12]
             whole = _reference(self.job.operator, self.sizes, self._seed(which))
             wanted = whole
-            if self.job.library not in ("single", "numpy"):
+            if self.job.library not in SINGLE:
                 wanted = self.cls.part_of(whole, self.job.shape, rank, world)
             verdict = judge(found, wanted)
             worst, relative = max(worst, verdict.worst), max(relative, verdict.relative)
@@ -234,18 +239,16 @@ class _Run:
         return 1e3 * (time.perf_counter() - start)
 
     def _timed_alone(self, turn: int) -> float:
-        """Computing only; all of it where a single rank does everything."""
+        """Computing only, of a plan or of a rank in a collective."""
         which = turn % SETS
         full, own = self.full[which], self.own[which]
         self.mesh.barrier()
         start = time.perf_counter()
         if self.operator is not None:
             self.operator.alone(full, own)
-        elif self.job.library == "collective":
+        else:
             rank, world = self.mesh.rank(), self.mesh.num_ranks()
             self.cls.computing(full, own, self.job.shape, rank, world)
-        else:
-            self.once()
         self._synchronize()
         return 1e3 * (time.perf_counter() - start)
 

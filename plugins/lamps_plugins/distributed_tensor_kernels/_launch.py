@@ -25,12 +25,12 @@ from lamps.errors import MethodFailed
 from lamps_plugins.distributed_tensor_kernels._calibrate import Calibration, measure
 from lamps_plugins.distributed_tensor_kernels._job import Job, RankReport
 from lamps_plugins.distributed_tensor_kernels._threads import ThreadGroup, in_threads
-from lamps_plugins.distributed_tensor_kernels._transports import Link
+from lamps_plugins.distributed_tensor_kernels._transports import MEET_S, Link
 
 __all__ = ["Group", "ProcessGroup", "close_group", "group_for"]
 
-START_S = 120.0
-"""Seconds within which all ranks must have started; torch is slow to load on a busy machine."""
+START_S = MEET_S + 30.0
+"""Seconds within which all ranks must have answered."""
 
 GRACE_S = 5.0
 """Seconds that ranks have to leave by themselves."""

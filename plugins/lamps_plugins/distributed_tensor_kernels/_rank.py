@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import queue
+import signal
 import sys
 import threading
 import traceback
@@ -27,6 +28,8 @@ def main(text: str) -> None:
             numbers of a simulated link.
     """
     given = json.loads(text)
+    # Ctrl-C reaches all processes of a terminal; it is the parent's to decide what becomes of us.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # what libraries print is not an answer
     lines: queue.SimpleQueue[str] = queue.SimpleQueue()

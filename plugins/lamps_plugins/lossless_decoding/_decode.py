@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 import torch
 
 from lamps.errors import ProblemError
+from lamps_plugins.lossless_decoding._cache import TreeCache
 from lamps_plugins.lossless_decoding._drafter import Draft, Drafter, Outcome
 from lamps_plugins.lossless_decoding._lm import FrozenLm
 from lamps_plugins.lossless_decoding._sampling import GREEDY, Sampler
@@ -159,7 +160,7 @@ def decode(
 
 
 def _first(
-    lm: FrozenLm, drafter: Drafter, draft: Draft, prompt: Sequence[int], cache: object,
+    lm: FrozenLm, drafter: Drafter, draft: Draft, prompt: Sequence[int], cache: TreeCache,
     sampler: Sampler,
 ) -> Decoded:  # fmt: skip
     """The pass over the prompt, probes at its end included."""
@@ -167,8 +168,8 @@ def _first(
     embeds = lm.embed(prompt)
     if draft.probes is not None:
         embeds = torch.cat([embeds, draft.probes])
-    states = lm.prompt_states(embeds, layout(tuple(draft.probe_parents)), cache)  # type: ignore[arg-type]
-    cache.keep(0, range(t))  # type: ignore[attr-defined]
+    states = lm.prompt_states(embeds, layout(tuple(draft.probe_parents)), cache)
+    cache.keep(0, range(t))
     logits = lm.logits(states[t - 1 : t])
     emitted = sampler.choose(logits, [t])
     drafter.observe(Outcome(emitted, [], draft, lm, states[t - 1 :], logits))

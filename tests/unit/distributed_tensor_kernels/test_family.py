@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from lamps_plugins.distributed_tensor_kernels import _cost, _ir, load
-from lamps_plugins.distributed_tensor_kernels._calibrate import Calibration
+from lamps_plugins.distributed_tensor_kernels._calibrate import Calibration, measure
 from lamps_plugins.distributed_tensor_kernels._operators import OPERATORS, operator_class
 from lamps_plugins.distributed_tensor_kernels._plan import (
     MODES,
@@ -25,6 +25,9 @@ from lamps_plugins.distributed_tensor_kernels._plan import (
 )
 from lamps_plugins.distributed_tensor_kernels._planned import method_class
 from lamps_plugins.distributed_tensor_kernels._problem import FAMILY, REPETITIONS
+from lamps_plugins.distributed_tensor_kernels._threads import in_threads
+from lamps_plugins.distributed_tensor_kernels._transports import Link
+from lamps_plugins.distributed_tensor_kernels._transports.simlink import SimLink
 
 from lamps.errors import ProblemError
 from lamps.types import Candidate
@@ -139,6 +142,24 @@ def test_the_cost_model_prefers_overlap_on_a_slow_link_only() -> None:
     )
     slow = Calibration(alpha_s=1.0, bytes_s=1e12)
     assert _cost.expected_s("ag_gemm", shape, 2, split, slow) > 3
+
+
+def test_calibration_finds_the_link_it_is_given() -> None:
+    link = Link(alpha_us=3000.0, beta_mb_s=20.0)
+    found = in_threads(2, lambda t: measure(SimLink(t, link)))[0]
+    assert found.alpha_s == pytest.approx(3e-3, rel=0.5)
+    assert found.bytes_s == pytest.approx(2e7, rel=0.5)
+    assert found.flops_s > 1e8
+
+
+def test_a_single_rank_exposes_no_communication() -> None:
+    problem = FAMILY.toy_problem()
+    method = CLASSES["torch-single"].from_params({})
+    method.partial_fit(problem, 0.1, rng=np.random.default_rng(0))
+    found = method.evaluate(problem).objectives
+    assert found["exposed_ms"] == 0
+    # What the other rank would have held: half of both operands.
+    assert found["buffer_bytes"] == 4 * (512 * 32 + 32 * 64) / 2
 
 
 def test_every_candidate_has_an_expected_time() -> None:

@@ -32,6 +32,7 @@ SPLIT = Plan(mode="split", chunks=3, block_m=16, block_n=32)
 SHAPES = {
     "ag_gemm": {"m": 130, "n": 50, "k": 45},
     "gemm_ar": {"m": 130, "n": 50, "k": 45},
+    "gemm_rs": {"m": 1, "n": 2, "k": 3},  # a rank without a row
     "a2a_grouped_gemm": {"t": 60, "k": 21, "n": 34, "e": 5, "top": 2},
 }
 
@@ -99,13 +100,22 @@ def test_a_rank_that_dies_is_named_and_takes_the_others_along(transport: str) ->
     assert gone(pids)
 
 
+def test_a_group_may_stand_idle_for_longer_than_a_wait() -> None:
+    group = ProcessGroup(2, "gloo", wait_s=1.5, link=Link())
+    job = Job(operator="ag_gemm", shape=SHAPES["ag_gemm"], plan=SPLIT, repetitions=1)
+    first = group.run(job)[0].digest
+    time.sleep(2.0)
+    assert group.run(job)[0].digest == first
+    group.close()
+
+
 def test_a_rank_that_hangs_is_named_with_operation_and_slot() -> None:
-    group = ProcessGroup(2, "shm", wait_s=0.5, link=Link())
+    group = ProcessGroup(2, "shm", wait_s=3, link=Link())
     pids = [p.pid for p in group.ranks]
-    hang = Conditions(slow_rank=1, slow_s=8.0)
+    hang = Conditions(slow_rank=1, slow_s=20.0)
     job = Job(operator="ag_gemm", shape=SHAPES["ag_gemm"], plan=SPLIT, conditions=hang)
     with pytest.raises(
-        MethodFailed, match=r"rank 0 waited 0.5 s in ag_gemm for slot \d of rank 1, which did not"
+        MethodFailed, match=r"rank 0 waited 3 s in ag_gemm for slot \d of rank 1, which did not"
     ):
         group.run(job)
     assert gone(pids)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 import numpy as np
 import pytest
 import torch
@@ -40,6 +39,7 @@ def test_draws_have_the_distribution_of_the_softmax(temperature: float, top_p: f
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_two_tokens_of_five_are_drawn_exactly() -> None:
     """The distribution of the first two tokens over 50,000 texts decoded with trees."""
     model = Counter(5, step=0)  # its state names the last token, whatever came before

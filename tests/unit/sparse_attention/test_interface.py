@@ -131,3 +131,57 @@ def test_training_is_refused() -> None:
 def test_equal_rules_have_one_name() -> None:
     a, b, c = everything(), everything(), WindowSink.from_params({"block": 64})
     assert register(a) == register(b) != register(c)
+
+
+SMALL = {
+    "vocab_size": 64, "hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("Llama", SMALL | {"num_key_value_heads": 2}),
+        ("Qwen3", SMALL | {"num_key_value_heads": 1, "head_dim": 8}),
+        ("Mistral", SMALL | {"num_key_value_heads": 2, "sliding_window": None}),
+        ("GPTNeoX", SMALL),
+        ("StableLm", SMALL | {"num_key_value_heads": 4}),
+    ],
+)  # fmt: skip
+def test_decoders_of_other_families_run(name: str, settings: dict[str, Any]) -> None:
+    fresh = decoder(name, settings)
+    x = tokens(200).expand(2, -1)
+    wanted = fresh(input_ids=x, use_cache=False).logits
+    fresh.set_attn_implementation(register(everything()))
+    with recorded() as calls:
+        found = fresh(input_ids=x, use_cache=False).logits
+    assert len(calls) == 2
+    assert (found - wanted).abs().max() < 1e-5
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "culprit"),
+    [
+        ("Gemma2", SMALL | {"num_key_value_heads": 2, "head_dim": 8}, "softcap"),
+        ("Mistral", SMALL | {"num_key_value_heads": 2, "sliding_window": 32}, "mask"),
+    ],
+)
+def test_attention_of_other_kinds_is_refused(
+    name: str, settings: dict[str, Any], culprit: str
+) -> None:
+    fresh = decoder(name, settings)
+    fresh.set_attn_implementation(register(everything()))
+    with pytest.raises(ProblemError, match=culprit):
+        fresh(input_ids=tokens(200), use_cache=False)
+
+
+def decoder(name: str, settings: dict[str, Any]) -> Any:
+    """A decoder with random weights."""
+    import transformers
+    from lamps_plugins.text_classification._nets import quiet
+
+    config = getattr(transformers, f"{name}Config")(**settings)
+    with quiet():
+        made = getattr(transformers, f"{name}ForCausalLM")(config)
+    return made.requires_grad_(False).eval()

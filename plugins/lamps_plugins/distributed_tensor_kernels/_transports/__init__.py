@@ -7,10 +7,13 @@ from pathlib import Path
 from lamps.errors import ConfigError, did_you_mean
 from lamps_plugins.distributed_tensor_kernels._transports._base import Channel, Link, Transport
 
-__all__ = ["TRANSPORTS", "Channel", "Link", "Transport", "open_transport"]
+__all__ = ["MEET_S", "TRANSPORTS", "Channel", "Link", "Transport", "open_transport"]
 
 TRANSPORTS = ("shm", "gloo", "simlink", "loop", "stream")
 """Names that a user may give; ``loop`` runs ranks as threads and ``stream`` on one GPU."""
+
+MEET_S = 120.0
+"""Seconds within which all processes must have started: torch loads slowly on a busy machine."""
 
 
 def open_transport(
@@ -34,9 +37,10 @@ def open_transport(
     from lamps_plugins.distributed_tensor_kernels._transports.simlink import SimLink
 
     if name == "gloo" or (name == "shm" and not usable()):
-        return GlooTransport(rank, world, f"file://{folder / 'rendezvous'}", wait_s=wait_s)
+        meeting = f"file://{folder / 'rendezvous'}"
+        return GlooTransport(rank, world, meeting, wait_s=wait_s, meet_s=MEET_S)
     if name == "shm":
-        return ShmTransport(rank, world, folder, wait_s=wait_s)
+        return ShmTransport(rank, world, folder, wait_s=wait_s, meet_s=MEET_S)
     if name == "simlink":
         inner = open_transport("shm", rank, world, folder, wait_s=wait_s, link=link)
         return SimLink(inner, link)

@@ -36,6 +36,18 @@ BYE = -1
 """Channel number of the message after which a rank sends no more."""
 
 
+IDLE = timedelta(days=365)
+"""How long nobody may have anything to send; a group may stand idle between two jobs."""
+
+
+def _from_anybody(message: Tensor) -> int:
+    """Receive a header; the rank it came from."""
+    work = dist.irecv(message, tag=HEADERS)
+    assert work is not None
+    work.wait(IDLE)
+    return int(work._source_rank())
+
+
 class GlooTransport(Transport):
     """One process's endpoint; there is one a process, as ``torch.distributed`` has it.
 
@@ -44,6 +56,7 @@ class GlooTransport(Transport):
         world: Number of ranks.
         meeting: Where ranks meet: ``file:///PATH`` or ``tcp://HOST:PORT``.
         wait_s: Seconds after which a wait is given up.
+        meet_s: Seconds within which all ranks must have come; ``wait_s`` if None.
 
     Raises:
         MethodFailed: The ranks do not meet, for instance because the port is in use.
@@ -51,12 +64,15 @@ class GlooTransport(Transport):
 
     name: ClassVar[str] = "gloo"
 
-    def __init__(self, rank: int, world: int, meeting: str, *, wait_s: float) -> None:
+    def __init__(
+        self, rank: int, world: int, meeting: str, *, wait_s: float, meet_s: float | None = None
+    ) -> None:
         super().__init__(rank, world, wait_s=wait_s)
-        limit = timedelta(seconds=wait_s)
+        self.limit = timedelta(seconds=wait_s)
+        meet = self.limit if meet_s is None else timedelta(seconds=meet_s)
         try:
             dist.init_process_group(
-                "gloo", init_method=meeting, rank=rank, world_size=world, timeout=limit
+                "gloo", init_method=meeting, rank=rank, world_size=world, timeout=meet
             )
         except (RuntimeError, ValueError) as error:
             reason = " ".join(str(error).split())[:200]
@@ -76,7 +92,7 @@ class GlooTransport(Transport):
         message = torch.empty(2 + MOST_WORDS, dtype=torch.int64)
         try:
             while self._gone < self.world - 1:
-                src = dist.recv(message, tag=HEADERS)
+                src = _from_anybody(message)
                 key, cell = int(message[0]), int(message[1])
                 if key == BYE:
                     self._gone += 1
@@ -98,7 +114,8 @@ class GlooTransport(Transport):
             raise MethodFailed(f"cell {cell} of channel {key} was not released for rank {src}")
         channel, n_bytes = self.channels[key], int(header[BYTES])
         if n_bytes:
-            dist.recv(channel.payload(cell)[:n_bytes], src=src, tag=channel.tag(cell))
+            there = channel.payload(cell)[:n_bytes]
+            self.done(dist.irecv(there, src=src, tag=channel.tag(cell)))
         with self.changed:
             channel.headers[cell] = header[: channel.headers.shape[1]]
             self.changed.notify_all()
@@ -114,10 +131,15 @@ class GlooTransport(Transport):
         self._made += 1
         return channel
 
+    def done(self, work: dist.Work | None) -> None:
+        """Wait for a send, a receive or a barrier as long as any wait may take."""
+        assert work is not None
+        work.wait(self.limit)
+
     def barrier(self) -> None:
         """The group's own."""
         try:
-            dist.barrier()
+            self.done(dist.barrier(async_op=True))
         except RuntimeError as error:
             raise MethodFailed(
                 f"rank {self.rank} waited at a barrier in vain: {' '.join(str(error).split())}"
@@ -129,7 +151,7 @@ class GlooTransport(Transport):
             message = torch.full((2 + MOST_WORDS,), BYE, dtype=torch.int64)
             for dst in range(self.world):
                 if dst != self.rank:
-                    dist.send(message, dst, tag=HEADERS)
+                    self.done(dist.isend(message, dst, tag=HEADERS))
             self._progress.join(self.wait_s)
         dist.destroy_process_group()
 
@@ -167,9 +189,9 @@ class GlooChannel(Channel):
         if payload is None:
             message[2 + BYTES] = 0
         try:
-            dist.send(message, dst, tag=HEADERS)
+            self._owner.done(dist.isend(message, dst, tag=HEADERS))
             if payload is not None and len(payload):
-                dist.send(payload, dst, tag=self.tag(cell))
+                self._owner.done(dist.isend(payload, dst, tag=self.tag(cell)))
         except RuntimeError as error:
             raise MethodFailed(
                 f"rank {self._owner.rank} cannot send to rank {dst}, cell {cell}: "

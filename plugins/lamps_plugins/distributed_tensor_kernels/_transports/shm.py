@@ -57,23 +57,28 @@ class ShmTransport(Transport):
         world: Number of ranks.
         folder: Where the files lie; the one who made it deletes it.
         wait_s: Seconds after which a wait is given up.
+        meet_s: Seconds within which all ranks must have come; ``wait_s`` if None.
     """
 
     name: ClassVar[str] = "shm"
 
-    def __init__(self, rank: int, world: int, folder: Path, *, wait_s: float) -> None:
+    def __init__(
+        self, rank: int, world: int, folder: Path, *, wait_s: float, meet_s: float | None = None
+    ) -> None:
         super().__init__(rank, world, wait_s=wait_s)
         self.folder = folder
+        meet = wait_s if meet_s is None else meet_s
         self._made = self._arrived = 0
         own = folder / f"barrier-{rank}"
         self._own = np.memmap(own.with_suffix(".new"), np.int64, "w+", shape=(1,))
         own.with_suffix(".new").rename(own)  # whole as soon as others can see it
-        self._counters = [self._open(folder / f"barrier-{r}", (1,)) for r in range(world)]
+        paths = [folder / f"barrier-{r}" for r in range(world)]
+        self._counters = [self._open(path, (1,), meet) for path in paths]
 
-    def _open(self, path: Path, shape: tuple[int, ...]) -> np.ndarray:
-        if not _until(path.exists, self.wait_s):
+    def _open(self, path: Path, shape: tuple[int, ...], wait_s: float) -> np.ndarray:
+        if not _until(path.exists, wait_s):
             raise MethodFailed(
-                f"rank {self.rank} waited {self.wait_s:g} s for {path.name}; that rank is gone"
+                f"rank {self.rank} waited {wait_s:g} s for {path.name}; that rank is gone"
             )
         return np.memmap(path, np.int64, "r+", shape=shape)
 
@@ -86,7 +91,8 @@ class ShmTransport(Transport):
         mine = np.memmap(path.with_suffix(".new"), np.int64, "w+", shape=shape)
         mine.view(np.uint8)[head:] = 0xFF
         path.with_suffix(".new").rename(path)
-        maps = [self._open(self.folder / f"{key}-{rank}", shape) for rank in range(self.world)]
+        paths = [self.folder / f"{key}-{rank}" for rank in range(self.world)]
+        maps = [self._open(path, shape, self.wait_s) for path in paths]
         self.barrier()
         path.unlink()
         return ShmChannel(self, maps, cells, words, head, n_bytes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -117,7 +118,8 @@ class Arena:
             own.texts += 1
         return found
 
-    def chosen_tree(self) -> str:
+    @functools.cached_property
+    def tree(self) -> str:
         """The tree of ESP with the most tokens a call on validation prompts."""
         self.ask.say(f"seed {self.ask.seed}: trees of ESP on validation prompts")
         return self._best({name: self.esp(name) for name in TREES})

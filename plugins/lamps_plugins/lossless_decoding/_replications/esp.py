@@ -150,13 +150,12 @@ class EspReplication(Replication):
         if ask.claims - {"C2l", "C5"}:
             problem = _opened(ask.profile, ask.seed)
             arena = Arena(problem, ask)
-            tree = arena.chosen_tree()
             yield from _equality(ask, arena)
-            yield from _draws(ask, arena, tree)
-            yield from _starts(ask, arena, tree)
+            yield from _draws(ask, arena)
+            yield from _starts(ask, arena)
             yield from _hits(ask, arena, "C2m")
-            yield from _baselines(ask, arena, tree)
-            yield from _calls(ask, arena, tree)
+            yield from _baselines(ask, arena)
+            yield from _calls(ask, arena)
             for claim, rows in (("C4", TIMED["BC 8"]), ("C4w", TIMED["BC 60"])):
                 if ask.wants(claim, unit="stdlib"):
                     yield from _timed(ask, problem, claim, "stdlib", rows)
@@ -187,7 +186,7 @@ def _equality(ask: Ask, arena: Arena) -> Iterator[Measurement]:
                 )
 
 
-def _draws(ask: Ask, arena: Arena, tree: str) -> Iterator[Measurement]:
+def _draws(ask: Ask, arena: Arena) -> Iterator[Measurement]:
     """C1d: two samples with seeds of their own, by plain decoding and by ESP."""
     task = "code"
     if not ask.wants("C1d", unit=task):
@@ -195,7 +194,7 @@ def _draws(ask: Ask, arena: Arena, tree: str) -> Iterator[Measurement]:
     ask.say(f"seed {ask.seed}: {DRAWS[ask.profile]} sampled continuations each")
     prompt = arena.problem.prompts("test")[next(arena.texts("test", [task]))].tokens
     counts: list[Counter[Any]] = []
-    for side, make in enumerate((PlainDrafter, arena.esp(tree))):
+    for side, make in enumerate((PlainDrafter, arena.esp(arena.tree))):
         own: Counter[tuple[int, ...]] = Counter()
         for number in range(DRAWS[ask.profile]):
             seed = 2 * (number + DRAWS[ask.profile] * ask.seed) + side
@@ -222,14 +221,14 @@ def chi_square(a: Counter[Any], b: Counter[Any], least: int = 10) -> float:
     return float(chi2_contingency(table).pvalue) if table.shape[1] > 1 else 1.0
 
 
-def _starts(ask: Ask, arena: Arena, tree: str) -> Iterator[Measurement]:
+def _starts(ask: Ask, arena: Arena) -> Iterator[Measurement]:
     """C2s, C2r, N1: tokens a call by what masks start as."""
     if any(ask.wants("C2s", "C2r", "N1", unit=task) for task in TASKS):
-        ask.say(f"seed {ask.seed}: starts of masks, {tree}")
-        taus = {start: arena.tally(arena.esp(tree, init=start), "test") for start in STARTS}
+        ask.say(f"seed {ask.seed}: starts of masks, {arena.tree}")
+        taus = {start: arena.tally(arena.esp(arena.tree, init=start), "test") for start in STARTS}
         for task in TASKS:
             by = {start: sums[task].tau for start, sums in taus.items()}
-            yield ask.measured("C2s", task, by["mean"], by["sample"], tree=tree, **by)
+            yield ask.measured("C2s", task, by["mean"], by["sample"], tree=arena.tree, **by)
             yield ask.measured("C2r", task, by["mean"], by["random"])
             yield ask.measured("N1", task, by["random"], by["mean"])
 
@@ -261,27 +260,27 @@ def _hits(ask: Ask, arena: Arena, claim: str) -> Iterator[Measurement]:
         )
 
 
-def _baselines(ask: Ask, arena: Arena, tree: str) -> Iterator[Measurement]:
+def _baselines(ask: Ask, arena: Arena) -> Iterator[Measurement]:
     tasks = [task for task in TASKS if task != COPY]
     if not any(ask.wants("C2b", unit=task) for task in tasks):
         return
     name = arena.chosen_baseline()
-    ask.say(f"seed {ask.seed}: ESP ({tree}) against {name}")
-    own = arena.tally(arena.esp(tree), "test")
+    ask.say(f"seed {ask.seed}: ESP ({arena.tree}) against {name}")
+    own = arena.tally(arena.esp(arena.tree), "test")
     other = arena.tally(BASELINES[name], "test")
     for task in tasks:
         yield ask.measured(
-            "C2b", task, own[task].tau, other[task].tau, tree=tree, baseline=name,
+            "C2b", task, own[task].tau, other[task].tau, tree=arena.tree, baseline=name,
             copy_esp=own[COPY].tau, copy_baseline=other[COPY].tau,
         )  # fmt: skip
 
 
-def _calls(ask: Ask, arena: Arena, tree: str) -> Iterator[Measurement]:
+def _calls(ask: Ask, arena: Arena) -> Iterator[Measurement]:
     if not ask.wants("C3", unit="best kind"):
         return
-    val = arena.tally(arena.esp(tree), "val")
+    val = arena.tally(arena.esp(arena.tree), "val")
     task = max(val, key=lambda name: val[name].tau)
-    found = arena.tally(arena.esp(tree), "test", tasks=[task])[task]
+    found = arena.tally(arena.esp(arena.tree), "test", tasks=[task])[task]
     yield ask.measured("C3", "best kind", found.calls / max(found.emitted, 1), task=task)
 
 
