@@ -5,56 +5,17 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Callable, Sequence
-from importlib import import_module
 from typing import Any
 
 import click
 
-from lamps import plugins
+from lamps.cli.family_options import add_family_options
 from lamps.cli.output import emit, floor_of, front_rows, output_options, store_option
 from lamps.cli.progress import live_view
 from lamps.config import parse_duration
 from lamps.errors import ConfigError, LampsError
-from lamps.method import ProblemOption
 from lamps.policy import DEFAULT
 from lamps.types import Budget
-
-_KINDS: dict[str, Any] = {"str": str, "int": int, "float": float, "path": str}
-
-
-def family_options() -> list[ProblemOption]:
-    """The options of all families by name; one that two families share is shown once."""
-    merged: dict[str, ProblemOption] = {}
-    for entry in plugins.registry().families.values():
-        if not (entry.path / "_options.py").is_file():
-            continue
-        try:
-            module = import_module(f"{entry.package}._options")
-        except Exception as error:
-            # A family whose options cannot be imported must not take the command away from the
-            # others.
-            click.echo(
-                f"family {entry.name} is left out: {type(error).__name__}: {error}", err=True
-            )
-            continue
-        for option in module.OPTIONS:
-            merged.setdefault(option.name, option)
-    return list(merged.values())
-
-
-def _add_family_options(command: click.Command) -> click.Command:
-    taken = {p.name for p in command.params}
-    for option in family_options():
-        if option.name in taken:
-            continue
-        kind: Any = click.Choice(option.choices) if option.choices else _KINDS.get(option.kind)
-        flag = f"--{option.name.replace('_', '-')}"
-        if option.kind == "flag":
-            parameter = click.Option([flag], is_flag=True, default=None, help=option.doc)
-        else:
-            parameter = click.Option([flag], type=kind, multiple=option.multiple, help=option.doc)
-        command.params.append(parameter)
-    return command
 
 
 def budget_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -196,7 +157,7 @@ class _Search(click.Command):
 
     def _complete(self) -> None:
         if not getattr(self, "_completed", False):
-            _add_family_options(self)
+            add_family_options(self)
             self._completed = True
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sqlite3
 import time
+from contextlib import redirect_stderr
 from pathlib import Path
 
+import click
 import pytest
 from _lamps_cli import Answer, Searched, process, run
 
@@ -377,3 +380,47 @@ def test_store_check_finds_damage(curves: Path, store_url: str, tmp_path: Path) 
     assert "trial 1 of run 'r' is running without a pending decision" in problems
     assert f"{len(problems)} problems: " in answer.err
     assert answer.err.count("\n") == 1
+
+
+# -- options of the families ---------------------------------------------------------------------
+
+
+def test_no_option_of_our_families_is_left_out_or_hidden() -> None:
+    """Nothing is said on stderr, and each option is there under its own name."""
+    from importlib import import_module
+
+    from lamps import plugins
+    from lamps.cli.main import cli
+
+    done = process("search", "--help")
+    assert (done.returncode, done.stderr) == (0, "")
+    command = cli.get_command(click.Context(cli), "search")
+    assert command is not None
+    there = {p.name for p in command.get_params(click.Context(command))}
+    for entry in plugins.registry().families.values():
+        if (entry.path / "_options.py").is_file():
+            options = import_module(f"{entry.package}._options").OPTIONS
+            assert {o.name for o in options} <= there, entry.name
+
+
+def test_an_option_that_would_mean_two_things_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    from lamps.cli import family_options
+    from lamps.method import ProblemOption
+
+    declared = [
+        ("first", ProblemOption(name="of_text", doc="A column.")),
+        ("second", ProblemOption(name="of_text", doc="A file.", kind="path")),
+        ("third", ProblemOption(name="of_text", doc="A number.", kind="int")),
+        ("fourth", ProblemOption(name="own", doc="Not ours.")),
+    ]
+    monkeypatch.setattr(family_options, "_declared", lambda: iter(declared))
+    command = click.Command("c", params=[click.Option(["--own"])])
+    with redirect_stderr(io.StringIO()) as told:
+        family_options.add_family_options(command)
+    own, text = command.params
+    assert (own.name, text.name) == ("own", "of_text")
+    assert isinstance(text, click.Option)
+    assert text.help == "first: A column. second: A file."
+    assert told.getvalue() == (
+        "option --of-text of family third is left out: that of family first takes other values\n"
+    )
