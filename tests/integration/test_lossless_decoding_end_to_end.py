@@ -40,7 +40,7 @@ def test_search_front_export_and_predict(tmp_path: Path) -> None:
     store = f"sqlite:///{tmp_path}/lamps.db"
     methods = [word for name in METHODS for word in ("--method", name)]
     found = lamps(
-        "search", "--problem", "lossless-decoding", "--model", options["model"], "--draft",
+        "search", "--problem", "lossless-decoding", "--decoder", options["decoder"], "--draft",
         options["draft"], "--prompts", options["prompts"], "--max-new", "12", *methods,
         "--samples", "1", "--backend", "local", "--policy", "exhaustive", "--store", store,
         "--name", "decode", "--json", "-q",

@@ -37,18 +37,18 @@ _LONGEST_PROMPT = 160  # tokens of a built-in prompt, from the end
 def open_any(reference: str | None, options: Mapping[str, Any]) -> DecodingProblem:
     """The problem that was named; see `DecodingFamily.open_problem`."""
     own = reference is None
-    if own and not (options.get("model") and options.get("prompts")):
+    if own and not (options.get("decoder") and options.get("prompts")):
         raise ProblemError(
             "lossless-decoding needs a built-in problem (lossless-decoding:stdlib, :smollm2 or "
-            ":toy) or --model DIR and --prompts FILE"
+            ":toy) or --decoder DIR and --prompts FILE"
         )
     if not own and reference not in _BUILTIN:
         raise ProblemError(
             f"no built-in decoding problem {reference!r}. {did_you_mean(str(reference), _BUILTIN)}"
         )
-    allowed: tuple[str, ...] = ("model", "draft", "prompts") if own else ("prompt_seed",)
+    allowed: tuple[str, ...] = ("decoder", "draft", "prompts") if own else ("prompt_seed",)
     if reference in ("stdlib", "smollm2"):
-        allowed = ("prompt_seed", "task")
+        allowed = ("prompt_seed", "prompt_kind")
     for name in options:
         if name not in (*allowed, *_COMMON):
             where = "one's own model" if own else f"the built-in {reference!r}"
@@ -115,7 +115,7 @@ def _texts(
     if reference == "toy":
         rng = np.random.default_rng([seed, split == "test"])
         return [("rhymes", rhymes(int(rng.integers(12, 30)), rng)) for _ in range(n)]
-    tasks = list(dict.fromkeys(options.get("task") or TASKS))
+    tasks = list(dict.fromkeys(options.get("prompt_kind") or TASKS))
     for task in tasks:
         if task not in TASKS:
             raise ConfigError(f"no kind of prompts {task!r}. {did_you_mean(str(task), TASKS)}")
@@ -123,7 +123,7 @@ def _texts(
 
 
 def _own(options: Mapping[str, Any], sampling: Sampler) -> DecodingProblem:
-    model = _folder(options["model"], "model")
+    model = _folder(options["decoder"], "decoder")
     draft = _folder(options["draft"], "draft") if options.get("draft") else None
     file = Path(str(options["prompts"])).expanduser().absolute()
     found = list(read_prompts(file))
@@ -137,8 +137,8 @@ def _own(options: Mapping[str, Any], sampling: Sampler) -> DecodingProblem:
         split: [("own", text) for text in found[:most][first::2]]
         for first, split in enumerate(("val", "test"))
     }
-    kept = {k: v for k, v in options.items() if k not in ("model", "draft", "prompts")}
-    places: dict[str, Json] = {"model": str(model), "prompts": str(file)}
+    kept = {k: v for k, v in options.items() if k not in ("decoder", "draft", "prompts")}
+    places: dict[str, Json] = {"decoder": str(model), "prompts": str(file)}
     if draft is not None:
         places["draft"] = str(draft)
     return _made(

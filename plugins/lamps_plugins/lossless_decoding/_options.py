@@ -11,7 +11,7 @@ TASKS = ("code", "docstrings", "lists", "arithmetic", "copy-edit")
 
 OPTIONS: tuple[ProblemOption, ...] = (
     ProblemOption(
-        name="model", kind="path", doc="Folder of a causal model with its tokenizer (own prompts)."
+        name="decoder", kind="path", doc="Folder of a decoder, in transformers' layout."
     ),
     ProblemOption(
         name="draft", kind="path",
@@ -22,7 +22,7 @@ OPTIONS: tuple[ProblemOption, ...] = (
         doc="Prompts: a text file with one a line, or JSON lines with a field prompt.",
     ),
     ProblemOption(
-        name="task", multiple=True, choices=TASKS,
+        name="prompt_kind", multiple=True, choices=TASKS,
         doc="Kind of prompts of a built-in problem (repeatable).  [default: all]",
     ),
     ProblemOption(name="max_new", kind="int", doc="Tokens by which each prompt is continued."),

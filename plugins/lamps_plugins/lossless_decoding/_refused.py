@@ -23,8 +23,8 @@ def bad_inputs(
         yield name, partial(_refused, open_problem, edit), culprit
     toy = partial(open_problem, "toy")
     yield "unknown-builtin", partial(open_problem, "stdlip", {}), "stdlib"
-    yield "nothing-named", partial(open_problem, None, {}), "--model"
-    yield "meaningless-option", partial(toy, {"task": ["code"]}), "task"
+    yield "nothing-named", partial(open_problem, None, {}), "--decoder"
+    yield "meaningless-option", partial(toy, {"prompt_kind": ["code"]}), "prompt_kind"
     yield "negative-temperature", partial(toy, {"temperature": -1.0}), "temperature"
     yield "no-share-of-probability", partial(toy, {"top_p": 0.0}), "top_p"
     yield "no-new-tokens", partial(toy, {"max_new": 0}), "max_new"
@@ -46,7 +46,7 @@ def own_options(root: Path) -> dict[str, Any]:
     file = root / "prompts.txt"
     file.write_text("red bird sings .\nold stone falls near\n\nsmall lamp\n", encoding="utf-8")
     return {
-        "model": str(root / "toy"), "draft": str(root / "toy-draft"), "prompts": str(file),
+        "decoder": str(root / "toy"), "draft": str(root / "toy-draft"), "prompts": str(file),
         "max_new": 8,
     }  # fmt: skip
 
@@ -74,7 +74,7 @@ def _other_model(kind: str) -> Edit:
     def edit(options: dict[str, Any]) -> None:
         from lamps_plugins.text_classification._nets import quiet
 
-        place = Path(options["model"])
+        place = Path(options["decoder"])
         with quiet():
             import torch
             from transformers import AutoConfig, AutoModelForCausalLM
@@ -105,10 +105,10 @@ _CASES: tuple[tuple[str, Edit, str], ...] = (
     ("alibi", _other_model("bloom"), "ALiBi"),
     ("sliding-window", _other_model("mistral"), "sliding window"),
     ("other-vocabulary-of-the-draft", _small_draft, "vocabulary"),
-    ("no-model-there", lambda o: o.update(model=f"{o['model']}-gone"), "config.json"),
-    ("no-weights", lambda o: (Path(o["model"]) / "model.safetensors").unlink(), "model"),
-    ("no-tokenizer", lambda o: (Path(o["model"]) / "tokenizer.json").unlink(), "tokenizer"),
-    ("encoder", _config("model", model_type="bert"), "given mask"),
+    ("no-model-there", lambda o: o.update(decoder=f"{o['decoder']}-gone"), "config.json"),
+    ("no-weights", lambda o: (Path(o["decoder"]) / "model.safetensors").unlink(), "model"),
+    ("no-tokenizer", lambda o: (Path(o["decoder"]) / "tokenizer.json").unlink(), "tokenizer"),
+    ("encoder", _config("decoder", model_type="bert"), "given mask"),
     ("one-prompt", _prompts("red bird\n"), "at least 2"),
     ("no-prompt-field", _prompts('{"text": "a"}\n', "p.jsonl"), "'prompt'"),
     ("empty-prompt", _prompts('{"prompt": "red"}\n{"prompt": ""}\n', "p.jsonl"), "line 2"),
