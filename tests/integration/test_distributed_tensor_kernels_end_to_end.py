@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 from lamps_plugins.distributed_tensor_kernels import load
 
-pytestmark = pytest.mark.timeout(170)
+pytestmark = pytest.mark.timeout(300)
 
 
 def lamps(*arguments: str | Path) -> Any:
     """A command's JSON document."""
     done = subprocess.run(
         [sys.executable, "-m", "lamps", *map(str, arguments)],
-        capture_output=True, text=True, check=False, timeout=160,
+        capture_output=True, text=True, check=False, timeout=250,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout)

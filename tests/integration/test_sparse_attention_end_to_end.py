@@ -39,9 +39,9 @@ def test_rules_for_ones_own_decoder_and_text(tmp_path: Path) -> None:
     text.write_text(rhymes(4000, np.random.default_rng(0)), encoding="utf-8")
     store = f"sqlite:///{tmp_path}/lamps.db"
     found = lamps(
-        "search", "--problem", "sparse-attention", "--model", folder, "--text", text, "--length",
-        "512", "--sequences", "1", *METHODS, "--samples", "2", "--backend", "local", "--policy",
-        "exhaustive", "--store", store, "--name", "own", "--json", "-q",
+        "search", "--problem", "sparse-attention", "--decoder", folder, "--text-file", text,
+        "--length", "512", "--sequences", "1", *METHODS, "--samples", "2", "--backend", "local",
+        "--policy", "exhaustive", "--store", store, "--name", "own", "--json", "-q",
     )  # fmt: skip
     assert found["failed"] == 0
     assert found["finished"] == 5

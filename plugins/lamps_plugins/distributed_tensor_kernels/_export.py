@@ -61,15 +61,15 @@ class Exported:
         import numpy as np
 
         from lamps_plugins.distributed_tensor_kernels._job import Job
-        from lamps_plugins.distributed_tensor_kernels._launch import close_group, group_for
-        from lamps_plugins.distributed_tensor_kernels._measure import combined
+        from lamps_plugins.distributed_tensor_kernels._launch import close_group
+        from lamps_plugins.distributed_tensor_kernels._measure import combined, ranks_of
 
         p = self.problem
         job = Job(
             operator=p.operator, shape=p.shape, plan=self.plan, library=self.library,
             seed=p.seed if seed is None else seed, repetitions=repetitions,
         )  # fmt: skip
-        with group_for(p.ranks, p.transport, wait_s=p.wait_s, link=p.link) as group:
+        with ranks_of(p, self.library) as group:
             found = combined(group.run(job), p.machine)
         close_group()
         return {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,13 +12,13 @@ from lamps.types import Evaluation
 from lamps_plugins.distributed_tensor_kernels._calibrate import Calibration
 from lamps_plugins.distributed_tensor_kernels._cost import expected_s
 from lamps_plugins.distributed_tensor_kernels._job import Job, RankReport
-from lamps_plugins.distributed_tensor_kernels._launch import group_for
+from lamps_plugins.distributed_tensor_kernels._launch import Group, group_for
 from lamps_plugins.distributed_tensor_kernels._problem import REPETITIONS, WARMUPS, TileProblem
 
 if TYPE_CHECKING:
     from lamps_plugins.distributed_tensor_kernels._planned import Planned
 
-__all__ = ["combined", "extended", "summary", "tested"]
+__all__ = ["combined", "extended", "ranks_of", "summary", "tested"]
 
 
 def extended(
@@ -44,9 +45,7 @@ def extended(
         warmups=WARMUPS[fidelity],
         repetitions=REPETITIONS[fidelity] - len(before),
     )
-    with group_for(
-        problem.ranks, problem.transport, wait_s=problem.wait_s, link=problem.link
-    ) as group:
+    with ranks_of(problem, method.library) as group:
         machine = group.calibrate()
         found = combined(group.run(job), machine)
     for name in ("latencies_ms", "alone_ms"):
@@ -57,6 +56,12 @@ def extended(
     )
     found["sizes"] = dict(job.shape)
     return found
+
+
+def ranks_of(problem: TileProblem, library: str) -> AbstractContextManager[Group]:
+    """The ranks of a problem; for collectives those of gloo, which is what has them."""
+    transport = "gloo" if library == "collective" else problem.transport
+    return group_for(problem.ranks, transport, wait_s=problem.wait_s, link=problem.link)
 
 
 def combined(reports: list[RankReport], machine: Calibration) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import queue
+import shutil
 import signal
 import sys
 import threading
@@ -33,7 +34,8 @@ def main(text: str) -> None:
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # what libraries print is not an answer
     lines: queue.SimpleQueue[str] = queue.SimpleQueue()
-    threading.Thread(target=_read, args=(sys.stdin, lines), daemon=True).start()
+    folder = Path(given["folder"])
+    threading.Thread(target=_read, args=(sys.stdin, lines, folder), daemon=True).start()
     try:
         transport = _open(given)
     except LampsError as error:
@@ -77,12 +79,16 @@ def _open(given: dict[str, Any]) -> Any:
     )  # fmt: skip
 
 
-def _read(stream: TextIO, lines: queue.SimpleQueue[str]) -> None:
-    """Pass jobs on; the end of the pipe ends the process, even in the midst of one."""
+def _read(stream: TextIO, lines: queue.SimpleQueue[str], folder: Path) -> None:
+    """Pass jobs on; the end of the pipe ends the process, even in the midst of one.
+
+    The parent did not end politely then, so what ranks shared is deleted here.
+    """
     for line in stream:
         lines.put(line)
         if not line.strip():
             return  # an empty line is the polite end
+    shutil.rmtree(folder, ignore_errors=True)
     os._exit(3)
 
 

@@ -146,7 +146,7 @@ class _DecoderSource(Source):
 
         model = loaded(self.folder)
         n = int(model.config.get_text_config().num_hidden_layers)
-        layers = sorted({n // 2, n - 1})
+        layers = sorted({(n - 1) // 2, n - 1})
 
         def make() -> dict[str, np.ndarray]:
             tokens = torch.from_numpy(self.tokens(item)[0])[None]

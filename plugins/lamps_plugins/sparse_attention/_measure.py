@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from lamps.types import Objective
 from lamps_plugins._views.epochs import one_thread
@@ -55,7 +56,7 @@ TIME_S = 1.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """Median seconds of one layer.
+    """Median seconds of some layers together.
 
     Args:
         dense_s: The library's attention.
@@ -73,14 +74,23 @@ class Timing:
         return self.sparse_s / self.dense_s
 
 
-def timing(rule: Selector, heads: Heads, *, least: int = FEWEST_TURNS) -> Timing:
+def timing(rule: Selector, layers: Sequence[Heads], *, least: int = FEWEST_TURNS) -> Timing:
     """Time a rule and the library in turns, on one thread, so that both meet the same machine.
 
     Args:
         rule: The rule.
-        heads: One layer.
-        least: Turns at least; up to `MOST_TURNS` follow while `TIME_S` is not spent.
+        layers: Layers, each timed by itself.
+        least: Turns of a layer at least; up to `MOST_TURNS` follow while `TIME_S` is not spent.
+
+    Returns:
+        The sum over layers of their medians.
     """
+    dense_s, sparse_s, select_s = np.sum([_timed(rule, x, least) for x in layers], 0).tolist()
+    return Timing(dense_s=dense_s, sparse_s=sparse_s, select_s=select_s)
+
+
+def _timed(rule: Selector, heads: Heads, least: int) -> NDArray[np.float64]:
+    """Median seconds of one layer: dense, sparse, selection. [3]."""
     import torch
 
     _, q, k, v = heads
@@ -102,8 +112,7 @@ def timing(rule: Selector, heads: Heads, *, least: int = FEWEST_TURNS) -> Timing
             seconds.append((dense_s, sparse_s, select_s))
             if marks[-1] - begun > TIME_S and len(seconds) >= least:
                 break
-    dense_s, sparse_s, select_s = np.median(np.array(seconds), axis=0).tolist()
-    return Timing(dense_s=dense_s, sparse_s=sparse_s, select_s=select_s)
+    return np.asarray(np.median(np.array(seconds), axis=0))
 
 
 def clock(x: Tensor) -> float:

@@ -28,10 +28,10 @@ SHORTEST = 128
 def open_any(reference: str | None, options: Mapping[str, Any]) -> AttentionProblem:
     """The problem that was named; see `AttentionFamily.open_problem`."""
     own = reference is None
-    if own and not (options.get("model") and options.get("text")):
+    if own and not (options.get("decoder") and options.get("text_file")):
         raise ProblemError(
             "sparse-attention needs a built-in problem (sparse-attention:topics, ...:recall, "
-            "...:stdlib, ...:smollm2) or --model DIR and --text FILE"
+            "...:stdlib, ...:smollm2) or --decoder DIR and --text-file FILE"
         )
     if not own and reference not in BUILTIN:
         raise ProblemError(
@@ -51,11 +51,11 @@ def open_any(reference: str | None, options: Mapping[str, Any]) -> AttentionProb
     if sequences < 1:
         raise ConfigError(f"--sequences is {sequences}; expected at least 1")
     source = _source(reference, options, length)
-    kept = {k: str(v) if k in ("model", "text") else v for k, v in options.items()}
+    kept = {k: str(v) if k in ("decoder", "text_file") else v for k, v in options.items()}
     if own:
-        kept |= {k: str(Path(kept[k]).expanduser().absolute()) for k in ("model", "text")}
+        kept |= {k: str(Path(kept[k]).expanduser().absolute()) for k in ("decoder", "text_file")}
     return AttentionProblem(
-        name=reference or f"{Path(kept['model']).name}-{Path(kept['text']).stem}",
+        name=reference or f"{Path(kept['decoder']).name}-{Path(kept['text_file']).stem}",
         source=source,
         length=length,
         sequences=sequences,
@@ -80,7 +80,7 @@ def _source(reference: str | None, options: Mapping[str, Any], length: int) -> S
             folder=_built("recall"), name="recall", seed=seed
         )
     elif reference is None:
-        source = _own(Path(str(options["model"])), Path(str(options["text"])), length)
+        source = _own(Path(str(options["decoder"])), Path(str(options["text_file"])), length)
     else:
         source = _stdlib(str(reference), length)
     if context(source.folder) < length:
@@ -124,14 +124,14 @@ def _own(folder: Path, file: Path, length: int) -> TextSource:
     folder, file = folder.expanduser().absolute(), file.expanduser().absolute()
     if not (folder / "config.json").is_file():
         raise ProblemError(
-            f"--model {folder} holds no config.json; expected a folder of a decoder"
+            f"--decoder {folder} holds no config.json; expected a folder of a decoder"
         )
     weight_files(folder)
     try:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         line = str(error).splitlines()[0]
-        raise ProblemError(f"--text {file} cannot be read as UTF-8: {line}") from error
+        raise ProblemError(f"--text-file {file} cannot be read as UTF-8: {line}") from error
     middle = len(text) // 2
     parts = {"val": [text[:middle]], "test": [text[middle:]]}
     return _text(str(folder), folder.name, parts, length)

@@ -15,13 +15,15 @@ BUILTIN: dict[str, tuple[str, ...]] = {
 }
 """Built-in problems and the options that they take."""
 
-OWN = ("model", "text", "length", "sequences")
+OWN = ("decoder", "text_file", "length", "sequences")
 """Options of one's own decoder and text."""
 
 OPTIONS: tuple[ProblemOption, ...] = (
-    ProblemOption(name="model", kind="path", doc="Folder of a decoder, in transformers' layout."),
     ProblemOption(
-        name="text",
+        name="decoder", kind="path", doc="Folder of a decoder, in transformers' layout."
+    ),
+    ProblemOption(
+        name="text_file",
         kind="path",
         doc="UTF-8 text that the decoder continues; its first half serves to choose rules, its "
         "second half to test them.",

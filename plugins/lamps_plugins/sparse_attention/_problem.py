@@ -98,7 +98,7 @@ class AttentionProblem(Problem):
         else:
             numbers = [self.run(rule, item) for item in items]
         layers = self.source.heads(items[-1])
-        timed = _measure.timing(rule, layers[0])
+        timed = _measure.timing(rule, layers)
         found = _measure.of_layers(rule, layers)
         objectives = {
             f"{split}_error": self.source.error(numbers),

@@ -17,7 +17,7 @@ Open = Callable[[str | None, Mapping[str, Any]], Any]
 def bad_inputs(open_problem: Open) -> Iterator[tuple[str, Callable[[], Any], str]]:
     """Name, call that must raise, and what the message must name."""
     yield "unknown_builtin", partial(open_problem, "topcis", {}), "topics"
-    yield "nothing_named", partial(open_problem, None, {}), "--model"
+    yield "nothing_named", partial(open_problem, None, {}), "--decoder"
     yield "meaningless_option", partial(open_problem, "toy", {"length": 256}), "length"
     yield "short", partial(open_problem, "topics", {"length": 64}), "--length is 64"
     yield "ragged_length", partial(open_problem, "topics", {"length": 1001}), "multiple of 8"
@@ -42,7 +42,7 @@ def _own(open_problem: Open, weights: str | None, text: str | None) -> Any:
             (root / weights).write_bytes(b"")
         if text:
             (root / "text.txt").write_text(text, encoding="utf-8")
-        return open_problem(None, {"model": folder, "text": str(root / "text.txt")})
+        return open_problem(None, {"decoder": folder, "text_file": str(root / "text.txt")})
 
 
 def _no_export() -> Any:

@@ -108,6 +108,17 @@ def test_landmarks_add_up_and_an_export_gives_the_same_bits(tmp_path: Path) -> N
     assert test.signals["answer"] != method.evaluate(problem).signals["answer"]
 
 
+def test_collectives_run_over_gloo_where_plans_use_mapped_memory(tmp_path: Path) -> None:
+    problem = FAMILY.open_problem("sp_flash_decode", {"shape": "s=64,d=8"})
+    assert problem.transport == "shm"
+    method = CLASSES["torch-collective"].from_params({})
+    method.partial_fit(problem, 0.1, rng=np.random.default_rng(0))
+    method.save(problem, tmp_path)
+    exported = load(tmp_path)
+    assert exported.plan is None
+    assert exported.run(repetitions=1)["error_of_bound"] == 0  # judged by its norm alone
+
+
 def test_methods_that_were_not_run_say_so(tmp_path: Path) -> None:
     problem, method = FAMILY.toy_problem(), CLASSES["push"].from_params({})
     with pytest.raises(ProblemError, match="call partial_fit first"):

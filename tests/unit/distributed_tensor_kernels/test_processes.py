@@ -100,6 +100,7 @@ def test_a_rank_that_dies_is_named_and_takes_the_others_along(transport: str) ->
     assert gone(pids)
 
 
+@pytest.mark.slow
 def test_a_group_may_stand_idle_for_longer_than_a_wait() -> None:
     group = ProcessGroup(2, "gloo", wait_s=1.5, link=Link())
     job = Job(operator="ag_gemm", shape=SHAPES["ag_gemm"], plan=SPLIT, repetitions=1)
@@ -126,7 +127,7 @@ import sys, time
 from lamps_plugins.distributed_tensor_kernels._launch import ProcessGroup
 from lamps_plugins.distributed_tensor_kernels._transports import Link
 group = ProcessGroup(2, "gloo", wait_s=60, link=Link())
-print(*[p.pid for p in group.ranks], flush=True)
+print(group.folder, *[p.pid for p in group.ranks], flush=True)
 time.sleep(60)
 """
 
@@ -134,13 +135,15 @@ time.sleep(60)
 def test_ranks_leave_when_their_parent_is_killed() -> None:
     parent = subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE, text=True)
     assert parent.stdout is not None
-    pids = [int(pid) for pid in parent.stdout.readline().split()]
+    folder, *words = parent.stdout.readline().split()
+    pids = [int(pid) for pid in words]
     assert len(pids) == 2
     assert all(_runs(pid) for pid in pids)
     parent.kill()
     parent.wait()
     parent.stdout.close()
     assert gone(pids)
+    assert not Path(folder).exists()
 
 
 def test_a_port_in_use_is_one_line() -> None:

@@ -142,8 +142,8 @@ def test_visible_pairs_are_counted(queries: int, keys: int) -> None:
 
 
 def test_timing_holds_selection_and_attention() -> None:
-    layer = Topics().heads(Item("val", 512, 0))[0]
-    found = timing(UniSparse.from_params({"block": 64}), layer)
+    layers = Topics().heads(Item("val", 512, 0))
+    found = timing(UniSparse.from_params({"block": 64}), layers)
     assert 0 < found.select_s < found.sparse_s
     assert found.ratio == pytest.approx(found.sparse_s / found.dense_s)
 
@@ -184,7 +184,7 @@ def test_damaged_exports_are_refused(tmp_path: Path, change: dict[str, Any], cul
 def test_reopened_problems_are_equal_and_changes_are_refused(tmp_path: Path) -> None:
     file = tmp_path / "text.txt"
     file.write_text("red bird sings . " * 600)
-    options = {"model": small("toy"), "text": str(file), "length": 256}
+    options = {"decoder": small("toy"), "text_file": str(file), "length": 256}
     problem = FAMILY.open_problem(None, options)
     again = FAMILY.reopen(problem.reference())
     assert again.fingerprint() == problem.fingerprint()
@@ -203,4 +203,4 @@ def test_lengths_beyond_model_or_text_are_refused(
     file = tmp_path / "text.txt"
     file.write_text("red bird sings . " * (2000 if options["length"] > 1024 else 30))
     with pytest.raises(ProblemError, match=culprit):
-        FAMILY.open_problem(None, {"model": small("toy"), "text": str(file), **options})
+        FAMILY.open_problem(None, {"decoder": small("toy"), "text_file": str(file), **options})

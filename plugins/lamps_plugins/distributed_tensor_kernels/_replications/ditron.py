@@ -95,7 +95,7 @@ class DitronReplication(Replication):
             id="N3",
             statement="Two workers gain as much where every operation is one tile.",
             quantity="makespan on two simulated cores, two workers / one, one tile an operation",
-            compare="geometric", direction="<=", threshold=0.75, source="ours", control=True,
+            compare="geometric", direction="<=", threshold=0.6, source="ours", control=True,
         ),
         Claim(
             id="N4",
