@@ -16,7 +16,7 @@ Source: Liu et al., arXiv 2512.14082; the online softmax is Milakov and Gimelshe
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
@@ -24,6 +24,9 @@ from torch import Tensor
 from lamps_kernels._blocks import blocks_of_mask, check_lists, visible_and_forced
 from lamps_kernels._kernel import Bench, Case, Inputs, Kernel, Refusal, Signature, Tolerance
 from lamps_kernels._rows import attend_row
+
+if TYPE_CHECKING:
+    from torch.nn.attention.flex_attention import BlockMask
 
 try:
     import triton  # type: ignore[import-untyped]
@@ -319,6 +322,25 @@ def _refused(name: str, match: str, **change: object) -> Refusal:
     return Refusal(name=name, inputs=lambda: good | change, match=match)
 
 
+def band_mask(length: int, kept: int, device: torch.device | str) -> BlockMask:
+    """The diagonal and the blocks before it, ``kept`` of 128 tokens in all, causal."""
+    from torch.nn.attention.flex_attention import create_block_mask  # slow to import
+
+    def inside(b: Tensor, h: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        return (query >= key) & (query // 128 - key // 128 < kept)
+
+    return create_block_mask(inside, None, None, length, length, device=str(device))
+
+
+def flex_band(q: Tensor, k: Tensor, v: Tensor, mask: BlockMask) -> Tensor:
+    """The library's attention under a mask of blocks."""
+    from torch.nn.attention.flex_attention import flex_attention
+
+    out = flex_attention(q, k, v, block_mask=mask, enable_gqa=True)
+    assert isinstance(out, Tensor)
+    return out
+
+
 def _bench(
     length: int, d: int, kept: int, h: int = 4, g: int = 2, *, gpu_only: bool = False
 ) -> Bench:
@@ -329,13 +351,18 @@ def _bench(
         q, k, v = (torch.randn(1, x, length, d, device=device, dtype=dtype) for x in (h, g, g))
         mask = torch.ones(1, g, n, n, dtype=torch.bool, device=device)
         blocks = blocks_of_mask(mask.tril().triu(1 - kept))
-        return {
+        calls: dict[str, Callable[[], object]] = {
             "torch": lambda: attend_blocks_torch(q, k, v, *blocks, block=128),
             "triton": lambda: attend_blocks_triton(q, k, v, *blocks, block=128),
             "sdpa": lambda: torch.nn.functional.scaled_dot_product_attention(
                 q, k, v, is_causal=True, enable_gqa=True
             ),
         }
+        if device.type == "cuda":  # elsewhere it holds all scores, which measures nothing
+            flex = torch.compile(flex_band, dynamic=False)
+            band = band_mask(length, kept, device)
+            calls["flex_attention"] = lambda: flex(q, k, v, band)
+        return calls
 
     done = kept * n - kept * (kept - 1) // 2
     return Bench(
