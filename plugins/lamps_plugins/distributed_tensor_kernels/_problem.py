@@ -41,7 +41,7 @@ OBJECTIVES = (
     Objective(
         "exposed_ms",
         "ms",
-        doc="That time without the time of the same computing alone: what communication costs.",
+        doc="That time less the time of the same computing alone, or 0: what communication costs.",
         noisy=True,
     ),
     Objective(
