@@ -30,7 +30,7 @@ def open_problem(
         family = found.load_family(name)
         if data is not None and reference:
             raise ConfigError(f"both a data file ({data}) and --problem {problem} were given")
-        _check_options(family, options)
+        family.check_options(options)
         return family, family.open_problem(reference or (str(data) if data else None), options)
     if data is None:
         raise ConfigError(
@@ -38,17 +38,8 @@ def open_problem(
             f"Families: {', '.join(sorted(found.families))}"
         )
     family = _family_for(Path(data), found)
-    _check_options(family, options)
+    family.check_options(options)
     return family, family.open_problem(str(data), options)
-
-
-def _check_options(family: Family, options: Mapping[str, Any]) -> None:
-    known = [o.name for o in family.options]
-    for name in options:
-        if name not in known:
-            raise ConfigError(
-                f"family {family.name!r} has no option {name!r}. {did_you_mean(name, known)}"
-            )
 
 
 def _family_for(data: Path, found: plugins.Registry) -> Family:

@@ -420,6 +420,36 @@ class Family(ABC):
         """Whether a data file that a user names without a family is for this one."""
         return False
 
+    def check_options(self, options: Mapping[str, Any]) -> None:
+        """Refuse options that the family does not have.
+
+        Raises:
+            ConfigError: It names the first one.
+        """
+        known = [option.name for option in self.options]
+        for name in options:
+            if name not in known:
+                raise ConfigError(
+                    f"{self.name} has no option {name!r}. {did_you_mean(name, known)}"
+                )
+
+    def require_unchanged(self, problem: Problem, fingerprint: object, restore: str) -> None:
+        """Refuse a reopened problem that is not what it was.
+
+        Args:
+            problem: As it was opened now.
+            fingerprint: What it was before.
+            restore: What the user may restore, such as ``model and text``.
+
+        Raises:
+            ProblemError: The fingerprints differ.
+        """
+        if problem.fingerprint() != fingerprint:
+            raise ProblemError(
+                f"{problem.name} changed: its fingerprint was {fingerprint}, now it is "
+                f"{problem.fingerprint()}. Restore {restore}, or start a new run"
+            )
+
     def describe_export(self, directory: Path, scores: Mapping[str, float]) -> None:
         """Write the measured scores into what people read of an exported member."""
         return

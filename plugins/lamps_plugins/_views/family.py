@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, cast
 
-from lamps.errors import ConfigError, ProblemError, did_you_mean
+from lamps.errors import ConfigError
 from lamps.method import Family
 from lamps.types import Json
 from lamps_plugins._views.problem import ClusterProblem
@@ -32,12 +32,7 @@ class ClusterFamily(Family):
             ProblemError: The data cannot be used; one line.
             ConfigError: An option cannot be used.
         """
-        known = [option.name for option in self.options]
-        for name in options:
-            if name not in known:
-                raise ConfigError(
-                    f"{self.name} has no option {name!r}. {did_you_mean(name, known)}"
-                )
+        self.check_options(options)
         given = {k: v for k, v in options.items() if v is not None and v is not False}
         return self.open_given(reference, {k: v for k, v in given.items() if v not in ((), [])})
 
@@ -46,11 +41,7 @@ class ClusterFamily(Family):
         options = cast("dict[str, Any]", reference.get("options") or {})
         builtin = reference.get("builtin")
         problem = self.open_problem(None if builtin is None else str(builtin), options)
-        if problem.fingerprint() != reference["fingerprint"]:
-            raise ProblemError(
-                f"{problem.name} changed: its fingerprint was {reference['fingerprint']}, now it "
-                f"is {problem.fingerprint()}. Restore the files, or start a new run"
-            )
+        self.require_unchanged(problem, reference["fingerprint"], "the files")
         return problem
 
     def describe_export(self, directory: Path, scores: Mapping[str, float]) -> None:

@@ -203,13 +203,8 @@ class TileFamily(Family):
         """
         from lamps_plugins.distributed_tensor_kernels._operators import OPERATORS, operator_class
 
-        known = [option.name for option in OPTIONS]
+        self.check_options(options)
         given = {k: v for k, v in options.items() if v is not None}
-        for name in given:
-            if name not in known:
-                raise ConfigError(
-                    f"{self.name} has no option {name!r}. {did_you_mean(name, known)}"
-                )
         if reference == "toy":
             if given:
                 raise ConfigError(f"the problem 'toy' takes no options, got {', '.join(given)}")

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
-from lamps.errors import ConfigError, ProblemError, did_you_mean
+from lamps.errors import ConfigError, ProblemError
 from lamps.method import Family, Method, Problem
 from lamps.types import Candidate, Json, Objective, Split, digest
 from lamps_plugins.lossless_decoding._measure import OBJECTIVES
@@ -200,12 +200,7 @@ class DecodingFamily(Family):
         """
         from lamps_plugins.lossless_decoding import _opening
 
-        known = [option.name for option in OPTIONS]
-        for name in options:
-            if name not in known:
-                raise ConfigError(
-                    f"lossless-decoding has no option {name!r}. {did_you_mean(name, known)}"
-                )
+        self.check_options(options)
         return _opening.open_any(reference, {k: v for k, v in options.items() if v is not None})
 
     def reopen(self, reference: Mapping[str, Json]) -> DecodingProblem:
@@ -213,12 +208,7 @@ class DecodingFamily(Family):
         options = cast("dict[str, Any]", reference.get("options") or {})
         builtin = reference.get("builtin")
         problem = self.open_problem(None if builtin is None else str(builtin), options)
-        if problem.fingerprint() != reference["fingerprint"]:
-            raise ProblemError(
-                f"{problem.name} changed: its fingerprint was "
-                f"{str(reference['fingerprint'])[:12]}, now it is {problem.fingerprint()[:12]}. "
-                "Restore model and prompts, or start a new run"
-            )
+        self.require_unchanged(problem, reference["fingerprint"], "model and prompts")
         return problem
 
     def toy_problem(self, *, seed: int = 0) -> DecodingProblem:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import numpy as np
 
-from lamps.errors import ConfigError, ProblemError, did_you_mean
+from lamps.errors import ProblemError, did_you_mean
 from lamps.method import Family, Method, ModelInfo, Problem, cache_dir
 from lamps.types import Candidate, Evaluation, Json, Objective, Split, digest
 from lamps_plugins.model_merging import _measure, _networks, _prefix
@@ -429,12 +429,7 @@ class MergeFamily(Family):
         """
         from lamps_plugins.model_merging import _opening
 
-        known = [option.name for option in OPTIONS]
-        for name in options:
-            if name not in known:
-                raise ConfigError(
-                    f"model-merging has no option {name!r}. {did_you_mean(name, known)}"
-                )
+        self.check_options(options)
         return _opening.open_any(reference, {k: v for k, v in options.items() if v is not None})
 
     def reopen(self, reference: Mapping[str, Json]) -> MergeProblem:
@@ -442,11 +437,7 @@ class MergeFamily(Family):
         options = cast("dict[str, Any]", reference.get("options") or {})
         builtin = reference.get("builtin")
         problem = self.open_problem(None if builtin is None else str(builtin), options)
-        if problem.fingerprint() != reference["fingerprint"]:
-            raise ProblemError(
-                f"{problem.name} changed: its fingerprint was {reference['fingerprint']}, now it "
-                f"is {problem.fingerprint()}. Restore experts and files, or start a new run"
-            )
+        self.require_unchanged(problem, reference["fingerprint"], "experts and files")
         return problem
 
     def toy_problem(self, *, seed: int = 0) -> MergeProblem:

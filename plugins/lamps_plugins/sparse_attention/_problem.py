@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import numpy as np
 
-from lamps.errors import ConfigError, ProblemError, did_you_mean
+from lamps.errors import ProblemError
 from lamps.method import Family, Problem
 from lamps.types import Evaluation, Json, Objective, Split, canonical_json
 from lamps_plugins._views.epochs import one_thread
@@ -201,12 +201,7 @@ class AttentionFamily(Family):
         """
         from lamps_plugins.sparse_attention import _opening
 
-        known = [option.name for option in OPTIONS]
-        for name in options:
-            if name not in known:
-                raise ConfigError(
-                    f"sparse-attention has no option {name!r}. {did_you_mean(name, known)}"
-                )
+        self.check_options(options)
         return _opening.open_any(reference, {k: v for k, v in options.items() if v is not None})
 
     def reopen(self, reference: Mapping[str, Json]) -> AttentionProblem:
@@ -214,11 +209,7 @@ class AttentionFamily(Family):
         options = cast("dict[str, Any]", reference.get("options") or {})
         builtin = reference.get("builtin")
         problem = self.open_problem(None if builtin is None else str(builtin), options)
-        if problem.fingerprint() != reference["fingerprint"]:
-            raise ProblemError(
-                f"{problem.name} changed: its fingerprint was {reference['fingerprint']}, now it "
-                f"is {problem.fingerprint()}. Restore model and text, or start a new run"
-            )
+        self.require_unchanged(problem, reference["fingerprint"], "model and text")
         return problem
 
     def toy_problem(self, *, seed: int = 0) -> AttentionProblem:

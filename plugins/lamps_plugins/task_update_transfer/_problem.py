@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import numpy as np
 
-from lamps.errors import ConfigError, ProblemError, did_you_mean
+from lamps.errors import ConfigError, ProblemError
 from lamps.method import Family, Method, ModelInfo, Problem, cache_dir
 from lamps.types import Candidate, Evaluation, Json, Objective, Split, digest
 from lamps_plugins.model_merging._layers import is_embedding
@@ -371,23 +371,14 @@ class TransferFamily(Family):
         """
         from lamps_plugins.task_update_transfer import _opening
 
-        known = [option.name for option in OPTIONS]
-        for name in options:
-            if name not in known:
-                raise ConfigError(
-                    f"task-update-transfer has no option {name!r}. {did_you_mean(name, known)}"
-                )
+        self.check_options(options)
         return _opening.open_any(reference, {k: v for k, v in options.items() if v is not None})
 
     def reopen(self, reference: Mapping[str, Json]) -> TransferProblem:
         """The problem of a reference; refused if a model or a file changed since."""
         options = cast("dict[str, Any]", reference.get("options") or {})
         problem = self.open_problem(str(reference["opened"]), options)
-        if problem.fingerprint() != reference["fingerprint"]:
-            raise ProblemError(
-                f"{problem.name} changed: its fingerprint was {reference['fingerprint']}, now it "
-                f"is {problem.fingerprint()}. Restore models and files, or start a new run"
-            )
+        self.require_unchanged(problem, reference["fingerprint"], "models and files")
         return problem
 
     def toy_problem(self, *, seed: int = 0) -> TransferProblem:
