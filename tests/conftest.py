@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,6 +22,8 @@ os.environ.update(
         "HF_DATASETS_OFFLINE": "1",
         "TOKENIZERS_PARALLELISM": "false",
         "RAY_USAGE_STATS_ENABLED": "0",
+        # Ray Tune leaves its SIGINT handler behind, which would swallow those of later tests.
+        "TUNE_DISABLE_SIGINT_HANDLER": "1",
         "NO_COLOR": "1",
     }
 )
@@ -46,6 +49,14 @@ d,0.25,0.6,0.5,0.9,0.5
 d,0.5,1,0.5,0.85,0.5
 d,1,2,0.5,0.8,0.5
 """
+
+
+@pytest.fixture(autouse=True)
+def _interrupts_work() -> Iterator[None]:
+    """A handler that a test leaves behind would swallow the Ctrl-C of later ones."""
+    before = signal.getsignal(signal.SIGINT)
+    yield
+    assert signal.getsignal(signal.SIGINT) is before, "the test left its SIGINT handler behind"
 
 
 @pytest.fixture
