@@ -110,6 +110,17 @@ MUTANTS: dict[str, tuple[str, tuple[Edit, ...]]] = {
         "check_fit_equals_partial_fits",
         ((SOLVED, "self.weights_ = 0.5 * self.weights_ + 0.5 * solve("),),
     ),
+    "fits_halfway": (
+        "check_fit_equals_partial_fits",
+        (
+            (
+                "    def __init__",
+                "    def fit(self, problem, *, rng):\n"
+                "        return self.partial_fit(problem, problem.fidelities[1], rng=rng)\n\n"
+                "    def __init__",
+            ),
+        ),
+    ),
     "writes_to_data": (
         "check_problem_is_untouched",
         ((FIT, FIT + '        problem.points["train"][0, 1] += 1.0\n'),),

@@ -39,6 +39,8 @@ def test_a_choice_is_the_best_on_validation_prompts(toy: DecodingProblem) -> Non
     assert made.tree in TREES
     assert made.chosen_baseline() in BASELINES
     assert toy.test_opened == before
+    assert made.on_val == made.tally(made.esp(made.tree), "val")
+    assert all(sums.equal == sums.texts for sums in made.on_test.values())
 
 
 def test_chi_square_tells_samples_apart() -> None:

@@ -22,7 +22,7 @@ from lamps_plugins.lossless_decoding.plain import PlainDrafter
 from lamps_plugins.lossless_decoding.prompt_lookup import LookupDrafter
 from lamps_plugins.lossless_decoding.unigram_prior import PriorDrafter
 
-__all__ = ["BASELINES", "ROWS", "TREES", "Arena", "Tally"]
+__all__ = ["BASELINES", "LARGER", "MAX_NEW", "N_PROMPTS", "ROWS", "TREES", "Arena", "Tally"]
 
 ROWS = 20
 """Rows of a call that every drafter may take at most."""
@@ -31,6 +31,8 @@ Make = Callable[[], Drafter]
 
 N_PROMPTS: Mapping[Profile, int] = {"quick": 20, "full": 65}
 MAX_NEW: Mapping[Profile, int] = {"quick": 48, "full": 128}
+LARGER: Mapping[Profile, tuple[int, int]] = {"quick": (10, 32), "full": (65, 128)}
+"""Prompts of each split and new tokens with SmolLM2-135M."""
 
 TREES: dict[str, dict[str, Any]] = {
     f"k={k} {kind}": {
@@ -118,23 +120,41 @@ class Arena:
             own.texts += 1
         return found
 
-    @functools.cached_property
+    @property
     def tree(self) -> str:
         """The tree of ESP with the most tokens a call on validation prompts."""
+        return self._tree[0]
+
+    @property
+    def on_val(self) -> dict[str, Tally]:
+        """ESP with that tree on validation prompts, by kind."""
+        return self._tree[1]
+
+    @functools.cached_property
+    def on_test(self) -> dict[str, Tally]:
+        """ESP with that tree on test prompts, by kind."""
+        make = self.esp(self.tree)
+        self.ask.say(f"seed {self.ask.seed}: ESP ({self.tree}) on test prompts")
+        return self.tally(make, "test")
+
+    @functools.cached_property
+    def _tree(self) -> tuple[str, dict[str, Tally]]:
         self.ask.say(f"seed {self.ask.seed}: trees of ESP on validation prompts")
         return self._best({name: self.esp(name) for name in TREES})
 
     def chosen_baseline(self) -> str:
         """The baseline with the most tokens a call on validation prompts."""
         self.ask.say(f"seed {self.ask.seed}: baselines on validation prompts")
-        return self._best(BASELINES)
+        return self._best(BASELINES)[0]
 
-    def _best(self, drafters: Mapping[str, Make]) -> str:
-        taus = {}
-        for name, make in drafters.items():
-            sums = self.tally(make, "val").values()
-            taus[name] = sum(t.emitted for t in sums) / sum(t.calls for t in sums)
-        return max(taus, key=taus.__getitem__)
+    def _best(self, drafters: Mapping[str, Make]) -> tuple[str, dict[str, Tally]]:
+        sums = {name: self.tally(make, "val") for name, make in drafters.items()}
+        taus = {
+            name: sum(t.emitted for t in found.values()) / sum(t.calls for t in found.values())
+            for name, found in sums.items()
+        }
+        best = max(taus, key=taus.__getitem__)
+        return best, sums[best]
 
     def esp(self, tree: str, **more: Any) -> Make:
         """A drafter of ESP by the name of its tree."""
