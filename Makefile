@@ -65,6 +65,7 @@ bench-merging: setup
 # Every kernel beside the library's, on a CPU or, unchanged, on a GPU; Triton needs one.
 bench-kernels: setup
 	$(PY) tests/bench/bench_kernels.py
+	$(PY) tests/bench/bench_collectives.py
 
 # Policies in real searches on the tasks kept out: hours, and the same command goes on.
 bench-live: setup
