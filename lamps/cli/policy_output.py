@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lamps.policy.summaries import Paired, Summary
+    from lamps.policy.summaries import Summary
 
 
 def percent(value: float) -> str:
@@ -49,20 +49,3 @@ def summary_rows(found: Iterable[Summary]) -> list[dict[str, Any]]:
 
 def _ratio(value: float) -> str:
     return "" if math.isnan(value) else f"{value:.2f}"
-
-
-def paired_rows(found: Iterable[Paired]) -> list[dict[str, Any]]:
-    """One line per pair: difference of the times to 99 % in percentage points."""
-    return [
-        {
-            "policy": p.policy,
-            "against": p.other,
-            "workers": p.workers,
-            "difference": f"{100 * p.difference:+.1f}",
-            "interval": f"[{100 * p.interval[0]:+.1f}, {100 * p.interval[1]:+.1f}]",
-            "p": f"{p.pvalue:.2g}",
-            "quicker": percent(p.better),
-            "cases": p.cases,
-        }
-        for p in found
-    ]

@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 from xml.etree import ElementTree
 
 from lamps.errors import MissingExtra
@@ -101,14 +100,6 @@ def health_tweets(site: Path) -> Iterator[Row]:
         outlet = re.sub(r"-\d+$", "", row["source_id"])
         # The shortened link names some outlets outright.
         yield re.sub(r"https?://\S+", "", row["text"]).strip(), outlet
-
-
-def news_outlets(site: Path) -> Iterator[Row]:
-    """News articles, labelled by the site of their link."""
-    for row in _zipped(site, "en/NewsArticles.zip", "NewsArticles.csv", "latin-1"):
-        host = urlsplit(row["article_source_link"]).netloc.removeprefix("www.")
-        if host:
-            yield f"{row['title']}. {row['text']}", host
 
 
 def parliament(language: str, chamber: str) -> Reader:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -15,8 +15,6 @@ from lamps_plugins._views.data import ViewData
 
 if TYPE_CHECKING:
     from numpy.random import Generator
-
-Likelihood = Literal["gaussian", "bernoulli"]
 
 
 class Tensors:
