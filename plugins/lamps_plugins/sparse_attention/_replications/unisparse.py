@@ -167,8 +167,10 @@ class UniSparseReplication(Replication):
         """Topics first, then the decoders, then the GPU."""
         yield from _topics(ask)
         for name in DECODERS:
-            if ask.wants(*DECODERS[name], "N1", unit=name):
-                yield from _decoder(ask, name)
+            if ask.wants(*DECODERS[name], unit=name):
+                yield from _at_chosen_tau(ask, name)
+            if ask.wants("C2o", "C3", "N1", unit=name):
+                yield from _at_default_tau(ask, name)
         if ask.claims & {"G1", "G2"}:
             yield from gpu(ask)
 
@@ -263,10 +265,9 @@ def _opened(name: str, sequences: int, seed: int) -> AttentionProblem:
     return FAMILY.open_problem(name, options | ({"data_seed": seed} if name == "recall" else {}))
 
 
-def _decoder(ask: Ask, name: str) -> Iterator[Measurement]:
-    """Time and quality, and C2 with the rest on what two layers of a decoder receive."""
-    sequences = OF_SMOLLM2 if name == "smollm2" else SEQUENCES
-    problem = _opened(name, sequences[ask.profile], ask.seed)
+def _at_chosen_tau(ask: Ask, name: str) -> Iterator[Measurement]:
+    """Quality of a decoder and time of its attention."""
+    problem = _problem(ask, name)
     ask.say(f"seed {ask.seed}: tau for {name}")
     chosen, tried = _chosen(ask, problem)
     test = [problem.run(chosen, item) for item in _items(problem, "test", ask.seed)]
@@ -286,14 +287,25 @@ def _decoder(ask: Ask, name: str) -> Iterator[Measurement]:
     ask.say(f"seed {ask.seed}: {name} at {LONG} tokens, tau {tau:g}")
     layers = problem.source.heads(Item("test", LONG, ask.seed))
     timed = _measure.timing(chosen, layers, least=TURNS[ask.profile])
-    found = _measure.of_layers(chosen, layers)
     yield ask.measured(
         of_time, name, timed.sparse_s, timed.dense_s, tau=tau,
-        lost=lost, **found,
+        lost=lost, **_measure.of_layers(chosen, layers),
     )  # fmt: skip
+
+
+def _at_default_tau(ask: Ask, name: str) -> Iterator[Measurement]:
+    """C2 and C3 with the rest on what two layers of a decoder receive."""
+    ask.say(f"seed {ask.seed}: {name} at {LONG} tokens, default tau")
+    layers = _problem(ask, name).source.heads(Item("test", LONG, ask.seed))
+    rule = UniSparse.from_params({})
+    timed = _measure.timing(rule, layers, least=TURNS[ask.profile])
     yield ask.measured("C3", name, timed.select_s / timed.dense_s)
-    default = _measure.of_layers(UniSparse.from_params({}), layers)
-    yield from _compared(ask, name, default, layers)
+    yield from _compared(ask, name, _measure.of_layers(rule, layers), layers)
+
+
+def _problem(ask: Ask, name: str) -> AttentionProblem:
+    sequences = OF_SMOLLM2 if name == "smollm2" else SEQUENCES
+    return _opened(name, sequences[ask.profile], ask.seed)
 
 
 def _items(problem: AttentionProblem, split: Any, seed: int) -> list[Item]:
