@@ -17,6 +17,7 @@ SAVE = '        """The weights as JSON; numpy.polynomial.legendre.legval evaluat
 GUARD = """        if self.fidelity_ is not None and fidelity <= self.fidelity_:
             return self
 """
+STANDS = "        self.fidelity_ = fidelity\n"
 SOLVED = "self.weights_ = solve("
 MEASURED = "return problem.measure(predictor(self._member()), len(self.weights_), split)"
 PARAMS_END = "alpha: float = hp.real"
@@ -119,6 +120,15 @@ MUTANTS: dict[str, tuple[str, tuple[Edit, ...]]] = {
                 "        return self.partial_fit(problem, problem.fidelities[1], rng=rng)\n\n"
                 "    def __init__",
             ),
+        ),
+    ),
+    # Right after every landmark that was looked at, and in one leap; wrong in ``fit``.
+    "must_be_looked_at": (
+        "check_fit_equals_partial_fits",
+        (
+            (SOLVED, "self.weights_ = (0.5 if vars(self).get('unseen') else 1.0) * solve("),
+            (STANDS, "        self.unseen = True\n" + STANDS),
+            (EVALUATE, EVALUATE + "        self.unseen = False\n"),
         ),
     ),
     "writes_to_data": (

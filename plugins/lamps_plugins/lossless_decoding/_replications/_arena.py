@@ -22,7 +22,16 @@ from lamps_plugins.lossless_decoding.plain import PlainDrafter
 from lamps_plugins.lossless_decoding.prompt_lookup import LookupDrafter
 from lamps_plugins.lossless_decoding.unigram_prior import PriorDrafter
 
-__all__ = ["BASELINES", "LARGER", "MAX_NEW", "N_PROMPTS", "ROWS", "TREES", "Arena", "Tally"]
+__all__ = [
+    "BASELINES",
+    "MAX_NEW",
+    "N_PROMPTS",
+    "ROWS",
+    "SMOLLM2_SIZE",
+    "TREES",
+    "Arena",
+    "Tally",
+]
 
 ROWS = 20
 """Rows of a call that every drafter may take at most."""
@@ -31,7 +40,7 @@ Make = Callable[[], Drafter]
 
 N_PROMPTS: Mapping[Profile, int] = {"quick": 20, "full": 65}
 MAX_NEW: Mapping[Profile, int] = {"quick": 48, "full": 128}
-LARGER: Mapping[Profile, tuple[int, int]] = {"quick": (10, 32), "full": (65, 128)}
+SMOLLM2_SIZE: Mapping[Profile, tuple[int, int]] = {"quick": (10, 32), "full": (65, 128)}
 """Prompts of each split and new tokens with SmolLM2-135M."""
 
 TREES: dict[str, dict[str, Any]] = {

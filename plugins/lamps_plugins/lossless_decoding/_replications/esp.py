@@ -25,10 +25,10 @@ from lamps_plugins.lossless_decoding._options import TASKS
 from lamps_plugins.lossless_decoding._problem import FAMILY, DecodingProblem
 from lamps_plugins.lossless_decoding._replications._arena import (
     BASELINES,
-    LARGER,
     MAX_NEW,
     N_PROMPTS,
     ROWS,
+    SMOLLM2_SIZE,
     TREES,
     Arena,
 )
@@ -43,7 +43,7 @@ CONTINUED = 3  # tokens of the sampled continuations that are compared
 SAMPLED = {"temperature": 1.0, "top_p": 0.95}
 TIMED = {"BC 8": 8, "BC 60": 60}
 STARTS = ("mean", "last-k", "sample", "random", "zero")
-_LARGER = frozenset(("C1l", "C2l", "C2bl", "C3l", "C4l"))
+OF_SMOLLM2 = frozenset(("C1l", "C2l", "C2bl", "C3l", "C4l"))
 FORESEEN = "mask1_top1_plain"
 SHARE = 1.5  # hits of mean masks over those of a control, below which the mechanism fails
 
@@ -157,7 +157,10 @@ class EspReplication(Replication):
     )  # fmt: skip
 
     def fingerprint(self, profile: Profile) -> str:
-        """Hash of model, prompts and settings."""
+        """Hash of model, prompts and settings.
+
+        Those of SmolLM2-135M are no part of it: who changes them raises the claims' version.
+        """
         settings = [
             folder("stdlib").name, N_PROMPTS[profile], MAX_NEW[profile], ROWS, sorted(TREES),
             sorted(BASELINES), DRAWS[profile], CONTINUED, list(SAMPLED.values()), list(STARTS),
@@ -171,9 +174,9 @@ class EspReplication(Replication):
 
     def measure(self, ask: Ask) -> Iterator[Measurement]:
         """Pairs of one set of prompts."""
-        if ask.claims & _LARGER:
-            yield from _larger(ask)
-        if ask.claims - _LARGER - {"C5"}:
+        if ask.claims & OF_SMOLLM2:
+            yield from _smollm2(ask)
+        if ask.claims - OF_SMOLLM2 - {"C5"}:
             problem = _opened(ask.profile, ask.seed)
             arena = Arena(problem, ask)
             yield from _equality(ask, arena)
@@ -197,9 +200,9 @@ def _opened(profile: Profile, seed: int) -> DecodingProblem:
     return FAMILY.open_problem("stdlib", options)
 
 
-def _larger(ask: Ask) -> Iterator[Measurement]:
+def _smollm2(ask: Ask) -> Iterator[Measurement]:
     """The claims about SmolLM2-135M."""
-    n, max_new = LARGER[ask.profile]
+    n, max_new = SMOLLM2_SIZE[ask.profile]
     options = {"prompt_seed": ask.seed, "n_prompts": n, "max_new": max_new}
     problem = FAMILY.open_problem("smollm2", options)
     arena = Arena(problem, ask)

@@ -157,7 +157,10 @@ class UniSparseReplication(Replication):
     )  # fmt: skip
 
     def fingerprint(self, profile: Profile) -> str:
-        """Hash of decoders and settings; SmolLM2 is that of its package."""
+        """Hash of decoders and settings.
+
+        SmolLM2 is that of its package; who changes `OF_SMOLLM2` raises the claims' version.
+        """
         from lamps_plugins import _small_lms
 
         names: list[Json] = [_small_lms.folder(name).name for name in ("recall", "stdlib")]
